@@ -1,0 +1,36 @@
+"""What the frames of one call or stream share, beside the request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from anyio import CancelScope, current_time
+
+if TYPE_CHECKING:
+    from advisorchain.telemetry import Trace
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One call or stream.
+
+    Attributes:
+        grace: seconds that closing and the `done`s may take, all together, after the reader left or the task was cancelled.
+        trace: what records the run; None when nothing does.
+        leaving: who ended a stream early, when it is known to be the task and not the reader.
+    """
+
+    __slots__ = ("_deadline", "grace", "leaving", "trace")
+
+    def __init__(self, grace: float, trace: Trace | None = None) -> None:
+        self.grace = grace
+        self.trace = trace
+        self.leaving: Literal["closed", "cancelled"] = "closed"
+        self._deadline: float | None = None
+
+    def shielded(self) -> CancelScope:
+        """A scope for finishing work: no cancellation from outside, and one deadline for all frames of the run."""
+        if self._deadline is None:
+            self._deadline = current_time() + self.grace
+        return CancelScope(deadline=self._deadline, shield=True)

@@ -1,0 +1,151 @@
+"""Every error of this library.
+
+    AdvisorChainError
+    ├── ConfigurationError (ValueError)        a chain, model or advisor that cannot work; refused when it is built
+    │   ├── UnknownAdvisorError (LookupError)  no advisor of that name in the chain
+    │   └── MissingExtraError (ImportError)    an optional package is not installed
+    ├── InvalidInputError (ValueError)         a prompt, option or context that cannot be sent
+    │   ├── MessageError                       a message that cannot be made, or loaded from JSON
+    │   ├── ConversationIdError                no conversation id, or one that no store can keep
+    │   └── ToolArgumentsError                 arguments of a tool call that are not one JSON object
+    ├── AdvisorContractError (TypeError)       a hook or an advisor gave back the wrong thing
+    ├── StreamError (RuntimeError)             a stream used in a way that cannot work
+    ├── CallTimeoutError (TimeoutError)        `timeout=` of a call or stream ran out
+    ├── ModelError (RuntimeError)              the model failed; `retryable`, `retry_after`
+    │   ├── ModelResponseError                 the model answered nothing, or nonsense
+    │   └── ModelNotFoundError (LookupError)   no such model, or its file is not there
+    └── ChatMemoryError (RuntimeError)
+        ├── ConversationConflictError          the log has moved on since it was read; `expected`, `found`
+        ├── ConversationDeletedError (LookupError)  the conversation was deleted while a turn was under way
+        ├── LeaseLostError (TimeoutError)      a lease ran out before its turn was stored
+        └── StorageError (OSError)             the store cannot be opened, read or written
+
+Errors of your own advisors and functions pass through the chain with their own type; the chain adds a note
+that names the advisor.
+"""
+
+__all__ = [
+    "AdvisorChainError",
+    "AdvisorContractError",
+    "CallTimeoutError",
+    "ChatMemoryError",
+    "ConfigurationError",
+    "ConversationConflictError",
+    "ConversationDeletedError",
+    "ConversationIdError",
+    "InvalidInputError",
+    "LeaseLostError",
+    "MessageError",
+    "MissingExtraError",
+    "ModelError",
+    "ModelNotFoundError",
+    "ModelResponseError",
+    "StorageError",
+    "StreamError",
+    "StreamTextWarning",
+    "ToolArgumentsError",
+    "UnknownAdvisorError",
+]
+
+
+class AdvisorChainError(Exception):
+    """The root of this library's errors."""
+
+
+class ConfigurationError(AdvisorChainError, ValueError):
+    """A chain, model or advisor that cannot work. Raised when it is built."""
+
+
+class UnknownAdvisorError(ConfigurationError, LookupError):
+    """The chain has no advisor of that name."""
+
+
+class MissingExtraError(ConfigurationError, ImportError):
+    """An optional package is not installed; the message spells the pip command."""
+
+
+class InvalidInputError(AdvisorChainError, ValueError):
+    """A prompt, option or context that cannot be sent. Raised before the model is asked."""
+
+
+class MessageError(InvalidInputError):
+    """A message that cannot be made, or cannot be loaded from JSON."""
+
+
+class ConversationIdError(InvalidInputError):
+    """A conversation id is missing, or is one that not every store can keep."""
+
+
+class ToolArgumentsError(InvalidInputError):
+    """The arguments of a tool call are not one JSON object."""
+
+
+class AdvisorContractError(AdvisorChainError, TypeError):
+    """A hook returned the wrong type, or an `around` ended without a response or went on after it."""
+
+
+class StreamError(AdvisorChainError, RuntimeError):
+    """A stream was used in a way that cannot work, such as iterating it outside `async with`."""
+
+
+class CallTimeoutError(AdvisorChainError, TimeoutError):
+    """The `timeout` of a call or stream ran out."""
+
+
+class ModelError(AdvisorChainError, RuntimeError):
+    """The model failed.
+
+    Attributes:
+        retryable: whether the same request may succeed when it is sent again.
+        retry_after: seconds that the provider asks to wait, or None when it did not say.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+class ModelResponseError(ModelError):
+    """The model answered nothing, or something that is no answer."""
+
+
+class ModelNotFoundError(ModelError, LookupError):
+    """There is no such model, or its file is not there."""
+
+
+class ChatMemoryError(AdvisorChainError, RuntimeError):
+    """A conversation could not be read or written."""
+
+
+class ConversationConflictError(ChatMemoryError):
+    """The conversation's log is not where the writer believed it to be.
+
+    Attributes:
+        expected: the revision that the writer had read.
+        found: the revision that is there.
+    """
+
+    def __init__(self, message: str, *, expected: int, found: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.found = found
+
+
+class ConversationDeletedError(ChatMemoryError, LookupError):
+    """The conversation was deleted, or begun anew, after this turn had begun."""
+
+
+class LeaseLostError(ChatMemoryError, TimeoutError):
+    """The lease on a conversation ran out, or went to another holder, before its turn was stored."""
+
+
+class StorageError(ChatMemoryError, OSError):
+    """The store cannot be opened, read or written."""
+
+
+class StreamTextWarning(UserWarning):
+    """An `after` changed the text of a streamed answer, which the reader has already seen.
+
+    Change text in `transform`, which is applied to the chunks and to the response alike.
+    """

@@ -1,0 +1,369 @@
+"""What travels through a chain: a request inwards, chunks and one response outwards.
+
+All four are values: make a changed copy with `replace`, do not assign to a field. (They are not frozen by force since a
+frozen dataclass costs three times as much to make, and a chunk is made for every token.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import EllipsisType, MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from advisorchain._values import CONFIG, EMPTY, Metadata, Text, clear_errors, utf8
+from advisorchain.errors import ConversationIdError, InvalidInputError
+from advisorchain.messages import AssistantMessage, Message, ToolMessage, Usage, checked_messages
+
+if TYPE_CHECKING:
+    from advisorchain._run import Run
+
+__all__ = [
+    "NO_CONTEXT",
+    "Boundary",
+    "ChatChunk",
+    "ChatOptions",
+    "ChatRequest",
+    "ChatResponse",
+    "ToolCallChunk",
+    "checked_conversation_id",
+]
+
+NO_CONTEXT: Final[Mapping[str, Any]] = MappingProxyType({})
+MAX_ID_LENGTH: Final = 255  # code points; what each of the stores can index
+
+Boundary: TypeAlias = Literal["round", "attempt"]
+
+
+def checked_conversation_id(value: object) -> str:
+    """`value` itself when it is a conversation id that every store can keep: 1 to 255 code points of text.
+
+    Raises:
+        ConversationIdError: no text, blank, too long, or with U+0000 or a lone surrogate.
+    """
+    if not isinstance(value, str):
+        found = "missing" if value is None else f"a {type(value).__name__}"
+        raise ConversationIdError(f"`conversation_id` is {found}; give a text of 1 to {MAX_ID_LENGTH} characters")
+    if not value or value.isspace():
+        raise ConversationIdError(f"`conversation_id` is blank; give a text of 1 to {MAX_ID_LENGTH} characters")
+    if len(value) > MAX_ID_LENGTH:
+        raise ConversationIdError(f"`conversation_id` has {len(value)} characters; the limit is {MAX_ID_LENGTH}")
+    if "\0" in value:
+        raise ConversationIdError("`conversation_id` holds U+0000, which not every store can keep")
+    try:
+        return utf8(value)
+    except ValueError as error:
+        raise ConversationIdError(f"`conversation_id`: {error}") from None
+
+
+def _read_only(context: object, name: str = "context") -> Mapping[str, Any]:
+    if context.__class__ is MappingProxyType:
+        return context
+    if not isinstance(context, Mapping):
+        raise InvalidInputError(f"`{name}` is a {type(context).__name__}; give a dict with text keys")
+    for key in context:
+        if not isinstance(key, str):
+            raise InvalidInputError(f"`{name}` has a key that is a {type(key).__name__}; keys are text")
+    return MappingProxyType(dict(context)) if context else NO_CONTEXT
+
+
+@clear_errors(InvalidInputError)
+@checked_dataclass(frozen=True, slots=True, kw_only=True, config=CONFIG)
+class ChatOptions:
+    """How the model shall answer. None: the model's own default.
+
+    Attributes:
+        model: the model's name, where a provider has several.
+        temperature, top_p, seed, presence_penalty, frequency_penalty: sampling, as providers define them.
+        max_tokens: the most tokens that it may answer.
+        stop: texts at which it stops.
+        extra: JSON that a provider's adapter sends as it is.
+    """
+
+    model: Text | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    stop: Annotated[tuple[Text, ...], Field(strict=False)] = ()
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    extra: Metadata = EMPTY
+
+
+NO_OPTIONS: Final = ChatOptions()
+
+
+@dataclass(slots=True, init=False)
+class ChatRequest:
+    """What is asked.
+
+    Attributes:
+        messages: the prompt as the model would see it now.
+        conversation_id: whose history this belongs to; None where no memory is asked.
+        options: how the model shall answer.
+        context: read-only; travels inwards with the request and comes back on the response.
+        local: state of an advisor between its own hooks, keyed by the advisor's name; never on the response.
+        round: 0 outside a loop, 1 in the first round of one.
+        made: how many messages at the end of `messages` a loop has added in this turn.
+    """
+
+    messages: tuple[Message, ...]
+    conversation_id: str | None
+    options: ChatOptions
+    context: Mapping[str, Any]
+    local: Mapping[str, Any]
+    round: int
+    made: int
+    _run: Run | None = field(repr=False, compare=False)
+
+    def __init__(
+        self,
+        messages: tuple[Message, ...],
+        conversation_id: str | None = None,
+        options: ChatOptions = NO_OPTIONS,
+        context: Mapping[str, Any] = NO_CONTEXT,
+        local: Mapping[str, Any] = NO_CONTEXT,
+        round: int = 0,  # noqa: A002  the field's name
+        made: int = 0,
+    ) -> None:
+        self.messages = _checked_prompt(messages)
+        self.conversation_id = conversation_id if conversation_id is None else checked_conversation_id(conversation_id)
+        self.options = options if options is NO_OPTIONS else _checked_options(options)
+        self.context = context if context is NO_CONTEXT else _read_only(context)
+        self.local = local if local is NO_CONTEXT else _read_only(local, "local")
+        self.round = round
+        self.made = made
+        self._run = None
+
+    def replace(
+        self,
+        *,
+        messages: tuple[Message, ...] | EllipsisType = ...,
+        conversation_id: str | EllipsisType | None = ...,
+        options: ChatOptions | EllipsisType = ...,
+        context: Mapping[str, Any] | EllipsisType = ...,
+        local: Mapping[str, Any] | EllipsisType = ...,
+        round: int | EllipsisType = ...,  # noqa: A002  the field's name
+        made: int | EllipsisType = ...,
+    ) -> ChatRequest:
+        """A copy with other values in the named fields; a mapping takes the whole place of the old one."""
+        copy = ChatRequest.__new__(ChatRequest)
+        copy.messages = self.messages if messages is ... else _checked_prompt(messages)
+        copy.conversation_id = self.conversation_id
+        if conversation_id is not ...:
+            copy.conversation_id = conversation_id and checked_conversation_id(conversation_id)
+        copy.options = self.options if options is ... else _checked_options(options)
+        copy.context = self.context if context is ... else _read_only(context)
+        copy.local = self.local if local is ... else _read_only(local, "local")
+        copy.round = self.round if round is ... else round
+        copy.made = self.made if made is ... else made
+        copy._run = self._run
+        return copy
+
+    def with_context(self, **entries: Any) -> ChatRequest:
+        """A copy whose context has these entries beside the old ones."""
+        return self.replace(context={**self.context, **entries})
+
+    def reply(self, text: str, *, finish_reason: str = "stop") -> ChatResponse:
+        """A response that answers this request without the model: for short-circuits. Carries the context."""
+        return ChatResponse(AssistantMessage(text), finish_reason=finish_reason, context=self.context)
+
+
+def _checked_prompt(messages: object) -> tuple[Message, ...]:
+    if messages.__class__ is not tuple:
+        if not isinstance(messages, list):
+            raise InvalidInputError(f"`messages` is a {type(messages).__name__}; give a tuple of messages")
+        messages = tuple(messages)
+    if not messages:
+        raise InvalidInputError("`messages` is empty; a request needs at least one message")
+    return checked_messages(messages)
+
+
+def _checked_options(options: object) -> ChatOptions:
+    if isinstance(options, ChatOptions):
+        return options
+    raise InvalidInputError(f"`options` is a {type(options).__name__}; give ChatOptions(...)")
+
+
+@dataclass(slots=True, init=False)
+class ChatResponse:
+    """What was answered.
+
+    Attributes:
+        message: the final answer.
+        finish_reason: why the model stopped, in its provider's word ("stop", "length", "tool_calls", "content_filter").
+        usage: tokens of all model calls of the turn.
+        model, id: what the provider calls the model that answered, and the answer.
+        context: what the request's context was at the end of its way in, and what was added since.
+        earlier: assistant and tool messages of the finished rounds of a loop.
+        metadata: what the provider told beside the answer, such as rate limits.
+    """
+
+    message: AssistantMessage
+    finish_reason: str | None
+    usage: Usage | None
+    model: str | None
+    id: str | None
+    context: Mapping[str, Any]
+    earlier: tuple[AssistantMessage | ToolMessage, ...]
+    metadata: Mapping[str, Any]
+
+    def __init__(
+        self,
+        message: AssistantMessage | str,
+        *,
+        finish_reason: str | None = None,
+        usage: Usage | None = None,
+        model: str | None = None,
+        id: str | None = None,  # noqa: A002  the field's name
+        context: Mapping[str, Any] = NO_CONTEXT,
+        earlier: tuple[AssistantMessage | ToolMessage, ...] = (),
+        metadata: Mapping[str, Any] = NO_CONTEXT,
+    ) -> None:
+        self.message = _checked_answer(message)
+        self.finish_reason = finish_reason
+        self.usage = usage
+        self.model = model
+        self.id = id
+        self.context = context if context is NO_CONTEXT else _read_only(context)
+        self.earlier = earlier
+        self.metadata = metadata if metadata is NO_CONTEXT else _read_only(metadata, "metadata")
+
+    @property
+    def text(self) -> str:
+        """The final answer's text."""
+        return self.message.text
+
+    @property
+    def turn(self) -> tuple[AssistantMessage | ToolMessage, ...]:
+        """All that the turn made, in order; the final answer last."""
+        return (*self.earlier, self.message)
+
+    def replace(
+        self,
+        *,
+        message: AssistantMessage | str | EllipsisType = ...,
+        finish_reason: str | EllipsisType | None = ...,
+        usage: Usage | EllipsisType | None = ...,
+        model: str | EllipsisType | None = ...,
+        id: str | EllipsisType | None = ...,  # noqa: A002  the field's name
+        context: Mapping[str, Any] | EllipsisType = ...,
+        earlier: tuple[AssistantMessage | ToolMessage, ...] | EllipsisType = ...,
+        metadata: Mapping[str, Any] | EllipsisType = ...,
+    ) -> ChatResponse:
+        """A copy with other values in the named fields; a mapping takes the whole place of the old one."""
+        copy = ChatResponse.__new__(ChatResponse)
+        copy.message = self.message if message is ... else _checked_answer(message)
+        copy.finish_reason = self.finish_reason if finish_reason is ... else finish_reason
+        copy.usage = self.usage if usage is ... else usage
+        copy.model = self.model if model is ... else model
+        copy.id = self.id if id is ... else id
+        copy.context = self.context if context is ... else _read_only(context)
+        copy.earlier = self.earlier if earlier is ... else earlier
+        copy.metadata = self.metadata if metadata is ... else _read_only(metadata, "metadata")
+        return copy
+
+    def with_context(self, **entries: Any) -> ChatResponse:
+        """A copy whose context has these entries beside the old ones."""
+        return self.replace(context={**self.context, **entries})
+
+
+def _checked_answer(message: object) -> AssistantMessage:
+    if isinstance(message, AssistantMessage):
+        return message
+    if isinstance(message, str):
+        return AssistantMessage(message)
+    raise InvalidInputError(f"`message` is a {type(message).__name__}; a response holds an AssistantMessage")
+
+
+@dataclass(slots=True)
+class ToolCallChunk:
+    """A piece of a tool call, as providers stream them: a place, an id, a name, some argument text; each may be missing."""
+
+    index: int | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+
+
+@dataclass(slots=True, init=False)
+class ChatChunk:
+    """A piece of an answer. Most have text alone.
+
+    Attributes:
+        text, reasoning, refusal: pieces to be appended to what came before. None is not told, "" is an empty piece.
+        tool_calls: pieces of tool calls.
+        tool_result: what a tool gave back, while a loop runs.
+        finish_reason: why the model stopped; on one chunk of a message.
+        usage: what the provider reports; a later report takes the place of an earlier one, they are not added.
+        metadata: what the provider tells beside the answer; `id` and `model` become the response's own.
+        boundary: "round": with this chunk a new message begins. "attempt": it begins in place of what no longer counts.
+        withdraws: with boundary "attempt", how many messages back no longer count.
+        plain: there is nothing but text.
+    """
+
+    text: str
+    reasoning: str | None
+    refusal: str | None
+    tool_calls: tuple[ToolCallChunk, ...]
+    tool_result: ToolMessage | None
+    finish_reason: str | None
+    usage: Usage | None
+    metadata: Mapping[str, Any] | None
+    boundary: Boundary | None
+    withdraws: int
+    plain: bool = field(repr=False, compare=False)
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        reasoning: str | None = None,
+        refusal: str | None = None,
+        tool_calls: tuple[ToolCallChunk, ...] = (),
+        tool_result: ToolMessage | None = None,
+        finish_reason: str | None = None,
+        usage: Usage | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        boundary: Boundary | None = None,
+        withdraws: int = 0,
+    ) -> None:
+        self.text = text
+        self.reasoning = reasoning
+        self.refusal = refusal
+        self.tool_calls = tool_calls
+        self.tool_result = tool_result
+        self.finish_reason = finish_reason
+        self.usage = usage
+        self.metadata = metadata
+        self.boundary = boundary
+        self.withdraws = withdraws
+        # kept, not asked for each time: every frame that a chunk passes wants to know it
+        self.plain = not tool_calls and (
+            reasoning is None
+            and finish_reason is None
+            and usage is None
+            and metadata is None
+            and refusal is None
+            and boundary is None
+            and tool_result is None
+        )
+
+    def replace(self, *, text: str) -> ChatChunk:
+        """A copy with another text."""
+        return ChatChunk(
+            text,
+            reasoning=self.reasoning,
+            refusal=self.refusal,
+            tool_calls=self.tool_calls,
+            tool_result=self.tool_result,
+            finish_reason=self.finish_reason,
+            usage=self.usage,
+            metadata=self.metadata,
+            boundary=self.boundary,
+            withdraws=self.withdraws,
+        )

@@ -1,0 +1,191 @@
+"""Where conversations are kept: an append-only log of entries for each conversation id.
+
+A repository stores and reads; it decides nothing about what of a log fits into a prompt (policies do) and nothing about
+how history enters a prompt (the advisor does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, Literal, Protocol, TypeVar
+
+from advisorchain.errors import InvalidInputError
+from advisorchain.messages import Message, SystemMessage, checked_messages
+
+__all__ = ["ChatMemoryRepository", "Entry", "Page", "Recall", "Summary", "checked_batch", "in_force"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message in a log.
+
+    Attributes:
+        sequence: its place: 1 is the first of the conversation; grows, may have gaps, is never used again.
+        turn_id: what was appended together has the same one.
+        message: the message itself; `role` is its role.
+        created: when it was appended, aware UTC with microseconds. Order never depends on it.
+        kind: "message", or "summary" of the entries up to the sequence `covers`.
+    """
+
+    sequence: int
+    turn_id: str
+    message: Message
+    created: datetime
+    kind: Literal["message", "summary"] = "message"
+    covers: int | None = None
+
+    @property
+    def role(self) -> str:
+        """The message's role."""
+        return self.message.role
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """What a policy needs to know of a log, read at one moment.
+
+    Attributes:
+        revision: how often the log was written to; 0 is a conversation that is not there.
+        incarnation: which life of this id it is, since a deleted conversation may begin anew; 0 is not there.
+        count: all entries, of any role.
+        tail: the newest entries that are no system messages, oldest first, as many as were asked for.
+        systems: the system messages in force (see `in_force`), oldest first.
+        question: the user message of the turn that the tail cuts into, when it lies before the tail.
+        summary: the newest summary.
+    """
+
+    revision: int = 0
+    incarnation: int = 0
+    count: int = 0
+    tail: tuple[Entry, ...] = ()
+    systems: tuple[Entry, ...] = ()
+    question: Entry | None = None
+    summary: Entry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A conversation in a list: its id, how many entries it has, and when it was first and last written to."""
+
+    conversation_id: str
+    count: int
+    created: datetime
+    updated: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[_T]):
+    """A part of a list. `next` is the cursor to ask for the following part with; None: this was the last one."""
+
+    items: tuple[_T, ...]
+    next: str | None = None
+
+
+class ChatMemoryRepository(Protocol):
+    """A store of conversations. Its methods may be called from any thread and event loop, on asyncio and trio.
+
+    Every method that takes a conversation id raises ConversationIdError for one that is not valid, and StorageError
+    when the store cannot be opened, read or written. A method that was cancelled has either had its whole effect or none.
+    """
+
+    async def append(
+        self,
+        conversation_id: str,
+        messages: Iterable[Message],
+        *,
+        turn_id: str,
+        expected: int | None = None,
+        incarnation: int | None = None,
+        token: int | None = None,
+    ) -> int:
+        """Add messages at the end, all or none; returns the new revision.
+
+        The same `turn_id` again does nothing, and so does an empty list; both return the revision that is there.
+
+        Args:
+            conversation_id: 1 to 255 code points.
+            messages: one batch, in order.
+            turn_id: what makes a repeated append harmless.
+            expected: the revision that must be there.
+            incarnation: the life that the turn was begun in; None or 0 is not checked.
+            token: a fencing token of `acquire` that must still be the newest.
+
+        Raises:
+            InvalidInputError: `messages` is no list of messages.
+            ConversationConflictError: another revision than `expected` is there.
+            ConversationDeletedError: the conversation was deleted since.
+            LeaseLostError: the token is stale.
+        """
+        ...
+
+    async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:
+        """Read, in one trip, what a policy needs.
+
+        Args:
+            conversation_id: an unknown one gives an empty Recall.
+            last: how many of the newest entries the tail shall have; None is all.
+            before: leave out the entries from this sequence on.
+        """
+        ...
+
+    async def page(
+        self, conversation_id: str, *, after: str | None = None, limit: int = 100, newest_first: bool = False
+    ) -> Page[Entry]:
+        """Entries by sequence, in parts that stay the same while others write. `after` is the cursor of the part before."""
+        ...
+
+    async def replace(
+        self, conversation_id: str, messages: Iterable[Message | Entry], *, expected: int | None = None
+    ) -> int:
+        """Put these messages in place of all that are there, all or none; returns the new revision.
+
+        Entries, and leading messages equal to the stored ones, keep their time and turn id; sequences go on and are never
+        used again. Replacing by nothing is `delete`.
+
+        Raises:
+            ConversationConflictError: another revision than `expected` is there.
+        """
+        ...
+
+    async def delete(self, conversation_id: str) -> bool:
+        """Remove the conversation with all its messages; False when there was none."""
+        ...
+
+    async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Summary]:
+        """The conversations whose ids begin with `prefix`, by id in code point order."""
+        ...
+
+    async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
+        """Take, or renew, the lease on a conversation for some seconds; returns its fencing token, or None: another has it."""
+        ...
+
+    async def release(self, conversation_id: str, token: int) -> None:
+        """Give a lease back. A stale token does nothing."""
+        ...
+
+    async def aclose(self) -> None:
+        """Free what the repository holds. It cannot be used after that; closing twice is fine."""
+        ...
+
+
+def checked_batch(messages: object) -> tuple[Message, ...]:
+    """`messages` as a tuple; InvalidInputError when it is no list of messages."""
+    if isinstance(messages, str | bytes | dict) or not isinstance(messages, Iterable):
+        raise InvalidInputError(f"`messages` is a {type(messages).__name__}; give a list of messages")
+    return checked_messages(tuple(messages))
+
+
+def in_force(before: tuple[SystemMessage, ...], batch: Iterable[Message]) -> tuple[SystemMessage, ...] | None:
+    """The system messages in force after `batch`, or None: still those of `before`.
+
+    A batch with a system message that is not in force yet replaces all that are by its own, each distinct one once;
+    otherwise it adds none. Messages are compared by content.
+    """
+    own = {message.content: message for message in batch if isinstance(message, SystemMessage)}
+    if own.keys() <= {message.content for message in before}:
+        return None
+    return tuple(own.values())

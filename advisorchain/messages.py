@@ -1,0 +1,332 @@
+"""Messages: frozen values that are checked when they are made.
+
+A message holds what was said and nothing else: no id and no time, which belong to the entry of a log. Roles are
+OpenAI's (system, user, assistant, tool). Two messages are equal when all their fields are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from advisorchain._values import CONFIG, EMPTY, Json, Metadata, Text, clear_errors, explain
+from advisorchain.errors import InvalidInputError, MessageError, ToolArgumentsError
+
+__all__ = [
+    "AssistantMessage",
+    "AudioPart",
+    "FilePart",
+    "ImagePart",
+    "Message",
+    "Part",
+    "RefusalPart",
+    "SystemMessage",
+    "TextPart",
+    "ToolCall",
+    "ToolMessage",
+    "Usage",
+    "UserMessage",
+    "dump_message",
+    "load_message",
+    "to_messages",
+]
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class TextPart:
+    """Text, where a message has several parts."""
+
+    text: Text
+    type: Literal["text"] = field(default="text", kw_only=True, repr=False)
+
+
+def _one_of(part: object, *names: str) -> None:
+    given = [name for name in names if getattr(part, name) is not None]
+    if len(given) != 1:
+        raise ValueError(f"give exactly one of {', '.join(f'`{name}`' for name in names)}; found {given or 'none'}")
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class ImagePart:
+    """An image, by `url` or as bytes (`data` with its `media_type`, such as "image/png")."""
+
+    url: Text | None = None
+    data: bytes | None = field(default=None, kw_only=True, repr=False)
+    media_type: Text | None = field(default=None, kw_only=True)
+    detail: Literal["auto", "low", "high"] | None = field(default=None, kw_only=True)
+    type: Literal["image"] = field(default="image", kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        _one_of(self, "url", "data")
+        if self.data is not None and self.media_type is None:
+            raise ValueError('`media_type` is missing: say what the bytes are, such as "image/png"')
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class AudioPart:
+    """Sound, by `url` or as bytes (`data` with its `media_type`, such as "audio/wav")."""
+
+    url: Text | None = None
+    data: bytes | None = field(default=None, kw_only=True, repr=False)
+    media_type: Text | None = field(default=None, kw_only=True)
+    type: Literal["audio"] = field(default="audio", kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        _one_of(self, "url", "data")
+        if self.data is not None and self.media_type is None:
+            raise ValueError('`media_type` is missing: say what the bytes are, such as "audio/wav"')
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class FilePart:
+    """A file: by `url`, by a provider's `file_id`, or as bytes (`data`)."""
+
+    url: Text | None = None
+    data: bytes | None = field(default=None, kw_only=True, repr=False)
+    file_id: Text | None = field(default=None, kw_only=True)
+    name: Text | None = field(default=None, kw_only=True)
+    media_type: Text | None = field(default=None, kw_only=True)
+    type: Literal["file"] = field(default="file", kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        _one_of(self, "url", "data", "file_id")
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class RefusalPart:
+    """What the model said when it declined to answer, where a message has several parts."""
+
+    refusal: Text
+    type: Literal["refusal"] = field(default="refusal", kw_only=True, repr=False)
+
+
+Part: TypeAlias = Annotated[TextPart | ImagePart | AudioPart | FilePart | RefusalPart, Field(discriminator="type")]
+_Parts: TypeAlias = Annotated[tuple[Part, ...], Field(strict=False, min_length=1)]  # not strict: a list of parts will do
+Content: TypeAlias = Annotated[
+    Annotated[Text, Tag("text")] | Annotated[_Parts, Tag("parts")],
+    Discriminator(lambda content: "parts" if isinstance(content, list | tuple) else "text"),
+]
+
+
+def _joined_text(content: str | tuple[Part, ...]) -> str:
+    if content.__class__ is str:
+        return content
+    return "".join(part.text for part in content if isinstance(part, TextPart))
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class ToolCall:
+    """A model's wish to have a tool run. `arguments` is the raw text that came, whatever it is."""
+
+    id: Annotated[Text, Field(min_length=1)]
+    name: Text
+    arguments: Text = "{}"
+
+    def parsed(self) -> dict[str, Any]:
+        """The arguments as a dict (blank text is no arguments); ToolArgumentsError when they are no JSON object."""
+        if not self.arguments.strip():
+            return {}
+        try:
+            value = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are not one JSON object") from None
+        if not isinstance(value, dict):
+            found = type(value).__name__
+            raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are a {found}, not a JSON object")
+        return value
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class SystemMessage:
+    """What the application tells the model about its task."""
+
+    content: Content
+    name: Text | None = field(default=None, kw_only=True)
+    metadata: Metadata = field(default=EMPTY, kw_only=True)
+    role: Literal["system"] = field(default="system", kw_only=True, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text of all text parts, joined."""
+        return _joined_text(self.content)
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class UserMessage:
+    """What the user said: a text, or a tuple of parts. `metadata` is JSON that stays on this side of the model."""
+
+    content: Content
+    name: Text | None = field(default=None, kw_only=True)
+    metadata: Metadata = field(default=EMPTY, kw_only=True)
+    role: Literal["user"] = field(default="user", kw_only=True, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text of all text parts, joined."""
+        return _joined_text(self.content)
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class AssistantMessage:
+    """What the model answered.
+
+    Attributes:
+        content: text, or a tuple of parts.
+        reasoning: what a reasoning model says before its answer; never part of `text`.
+        refusal: what it said when it declined to answer.
+        tool_calls: the tools that it wants to have run.
+        partial: the answer was cut short: the reader left, or the task was cancelled.
+        metadata: JSON, such as a provider's extras that must be sent back with the message.
+    """
+
+    content: Content = ""
+    reasoning: Text | None = field(default=None, kw_only=True)
+    refusal: Text | None = field(default=None, kw_only=True)
+    tool_calls: tuple[ToolCall, ...] = field(default=(), kw_only=True)
+    partial: bool = field(default=False, kw_only=True)
+    name: Text | None = field(default=None, kw_only=True)
+    metadata: Metadata = field(default=EMPTY, kw_only=True)
+    role: Literal["assistant"] = field(default="assistant", kw_only=True, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text of all text parts, joined."""
+        return _joined_text(self.content)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing that a provider would accept: no call, no refusal, no part, no text but spaces."""
+        if self.tool_calls or self.refusal:
+            return False
+        if isinstance(self.content, str):
+            return not self.content.strip()
+        return all(isinstance(part, TextPart) and not part.text.strip() for part in self.content)
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class ToolMessage:
+    """What a tool gave back.
+
+    Attributes:
+        content: text, or a tuple of parts, as the model shall see it.
+        tool_call_id: the id of the ToolCall that this answers.
+        name: the tool's name.
+        structured: the result as JSON, for programs; the model sees `content`.
+        is_error: the tool failed, and `content` says why.
+    """
+
+    content: Content
+    tool_call_id: Annotated[Text, Field(min_length=1)] = field(kw_only=True)
+    name: Text | None = field(default=None, kw_only=True)
+    structured: Json = field(default=None, kw_only=True)
+    is_error: bool = field(default=False, kw_only=True)
+    metadata: Metadata = field(default=EMPTY, kw_only=True)
+    role: Literal["tool"] = field(default="tool", kw_only=True, repr=False)
+
+    @property
+    def text(self) -> str:
+        """The text of all text parts, joined."""
+        return _joined_text(self.content)
+
+
+Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+_MESSAGE_TYPES: Final = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
+_ADAPTER: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="role")])
+
+
+def dump_message(message: Message) -> str:
+    """`message` as JSON text; `load_message` makes an equal one of it."""
+    return _ADAPTER.dump_json(message).decode()
+
+
+def load_message(data: str | bytes | Mapping[str, Any]) -> Message:
+    """The message in a JSON text, or in a dict of JSON values. Unknown fields are ignored, so that old code reads new data.
+
+    Raises:
+        MessageError: it is no message; the text names the field, never its value.
+    """
+    try:
+        if isinstance(data, str | bytes):
+            return _ADAPTER.validate_json(data, extra="ignore")
+        return _ADAPTER.validate_json(json.dumps(data), extra="ignore")
+    except ValidationError as error:
+        raise MessageError(explain("message", error)) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MessageError(f"`message` is not JSON: {error}") from None
+
+
+def to_messages(prompt: str | Message | Iterable[Message]) -> tuple[Message, ...]:
+    """A prompt as messages: a text is one user message.
+
+    Raises:
+        InvalidInputError: an empty prompt, or something in it that is no message.
+    """
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise InvalidInputError("`prompt` is empty; give a text, a message, or messages")
+        return (UserMessage(prompt),)
+    if isinstance(prompt, _MESSAGE_TYPES):
+        return (prompt,)
+    if isinstance(prompt, Mapping) or not isinstance(prompt, Iterable):
+        raise InvalidInputError(f"`prompt` is a {type(prompt).__name__}; give a text, a message, or messages")
+    messages = tuple(prompt)
+    if not messages:
+        raise InvalidInputError("`prompt` is empty; give a text, a message, or messages")
+    return checked_messages(messages)
+
+
+def checked_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """`messages` themselves; InvalidInputError when one of them is no message."""
+    for place, message in enumerate(messages):
+        if message.__class__ not in _MESSAGE_TYPES:
+            raise InvalidInputError(f"`messages[{place}]` is a {type(message).__name__}, not a message")
+    return messages
+
+
+@clear_errors(MessageError)
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class Usage:
+    """Tokens that a model call took, as the provider counted them. None: not told.
+
+    `input_tokens` includes `cached_tokens`, `output_tokens` includes `reasoning_tokens` (as in OpenTelemetry's GenAI
+    conventions). A total that the provider did not tell is the sum of both.
+    """
+
+    input_tokens: Annotated[int, Field(ge=0)] | None = None
+    output_tokens: Annotated[int, Field(ge=0)] | None = None
+    total_tokens: Annotated[int, Field(ge=0)] | None = None
+    cached_tokens: Annotated[int, Field(ge=0)] | None = field(default=None, kw_only=True)
+    reasoning_tokens: Annotated[int, Field(ge=0)] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.total_tokens is None and (self.input_tokens is not None and self.output_tokens is not None):
+            object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
+
+    def __add__(self, other: Usage) -> Usage:
+        return self._joined(other, lambda mine, theirs: mine + theirs)
+
+    def updated(self, later: Usage) -> Usage:
+        """What is known after a later report about the same call: per counter the later value, unless 0 or not told."""
+        return self._joined(later, lambda mine, theirs: theirs or mine)
+
+    def _joined(self, other: Usage, join: Callable[[int, int], int]) -> Usage:
+        values = {}
+        for name in ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            values[name] = theirs if mine is None else mine if theirs is None else join(mine, theirs)
+        return Usage(**values)
