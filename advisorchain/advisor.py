@@ -136,7 +136,7 @@ class AroundAdvisor(_Named):
     may define `async def advise_call(self, request, next)` beside it, as a cheaper road for calls.
     """
 
-    def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:  # noqa: A002
+    def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Ask `next(request)` and yield on what it gives; drop, change or add chunks where needed."""
         raise NotImplementedError
 
@@ -150,11 +150,11 @@ class Advisor(Protocol):
 
     async def advise_call(
         self, request: ChatRequest, next: Callable[[ChatRequest], Awaitable[ChatResponse]]
-    ) -> ChatResponse:  # noqa: A002
+    ) -> ChatResponse:
         """Answer a call; `await next(request)` asks the rest."""
         ...
 
-    def advise_stream(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:  # noqa: A002
+    def advise_stream(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Answer a stream: chunks, then one ChatResponse; `next(request)` asks the rest."""
         ...
 

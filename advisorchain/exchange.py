@@ -127,7 +127,7 @@ class ChatRequest:
         options: ChatOptions = NO_OPTIONS,
         context: Mapping[str, Any] = NO_CONTEXT,
         local: Mapping[str, Any] = NO_CONTEXT,
-        round: int = 0,  # noqa: A002  the field's name
+        round: int = 0,
         made: int = 0,
     ) -> None:
         self.messages = _checked_prompt(messages)
@@ -147,7 +147,7 @@ class ChatRequest:
         options: ChatOptions | EllipsisType = ...,
         context: Mapping[str, Any] | EllipsisType = ...,
         local: Mapping[str, Any] | EllipsisType = ...,
-        round: int | EllipsisType = ...,  # noqa: A002  the field's name
+        round: int | EllipsisType = ...,
         made: int | EllipsisType = ...,
     ) -> ChatRequest:
         """A copy with other values in the named fields; a mapping takes the whole place of the old one."""
@@ -219,7 +219,7 @@ class ChatResponse:
         finish_reason: str | None = None,
         usage: Usage | None = None,
         model: str | None = None,
-        id: str | None = None,  # noqa: A002  the field's name
+        id: str | None = None,
         context: Mapping[str, Any] = NO_CONTEXT,
         earlier: tuple[AssistantMessage | ToolMessage, ...] = (),
         metadata: Mapping[str, Any] = NO_CONTEXT,
@@ -250,7 +250,7 @@ class ChatResponse:
         finish_reason: str | EllipsisType | None = ...,
         usage: Usage | EllipsisType | None = ...,
         model: str | EllipsisType | None = ...,
-        id: str | EllipsisType | None = ...,  # noqa: A002  the field's name
+        id: str | EllipsisType | None = ...,
         context: Mapping[str, Any] | EllipsisType = ...,
         earlier: tuple[AssistantMessage | ToolMessage, ...] | EllipsisType = ...,
         metadata: Mapping[str, Any] | EllipsisType = ...,

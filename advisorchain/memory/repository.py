@@ -14,7 +14,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 from advisorchain.errors import InvalidInputError
 from advisorchain.messages import Message, SystemMessage, checked_messages
 
-__all__ = ["ChatMemoryRepository", "Entry", "Page", "Recall", "Summary", "checked_batch", "in_force"]
+__all__ = ["ChatMemoryRepository", "Entry", "Page", "Recall", "Conversation", "checked_batch", "in_force"]
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class Recall:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Conversation:
     """A conversation in a list: its id, how many entries it has, and when it was first and last written to."""
 
     conversation_id: str
@@ -155,7 +155,7 @@ class ChatMemoryRepository(Protocol):
         """Remove the conversation with all its messages; False when there was none."""
         ...
 
-    async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Summary]:
+    async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Conversation]:
         """The conversations whose ids begin with `prefix`, by id in code point order."""
         ...
 
