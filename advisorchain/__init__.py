@@ -1,1 +1,75 @@
 """Advisors around chat models: an ordered chain, the same in a call and in a stream."""
+
+from advisorchain._version import __version__
+from advisorchain.advisor import (
+    CHAT_MEMORY_ORDER,
+    HIGHEST_PRECEDENCE,
+    LOWEST_PRECEDENCE,
+    TOOL_CALLING_ORDER,
+    Advisor,
+    AroundAdvisor,
+    BaseAdvisor,
+    Next,
+    Outcome,
+    StreamItem,
+    TextTransform,
+)
+from advisorchain.chain import AdvisorChain, AdvisorRow, ChatStream
+from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, ToolCallChunk
+from advisorchain.messages import (
+    AssistantMessage,
+    AudioPart,
+    FilePart,
+    ImagePart,
+    Message,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+    dump_message,
+    load_message,
+)
+from advisorchain.model import ChatModel
+from advisorchain.telemetry import Telemetry
+
+__all__ = [
+    "CHAT_MEMORY_ORDER",
+    "HIGHEST_PRECEDENCE",
+    "LOWEST_PRECEDENCE",
+    "TOOL_CALLING_ORDER",
+    "Advisor",
+    "AdvisorChain",
+    "AdvisorRow",
+    "AroundAdvisor",
+    "AssistantMessage",
+    "AudioPart",
+    "BaseAdvisor",
+    "ChatChunk",
+    "ChatModel",
+    "ChatOptions",
+    "ChatRequest",
+    "ChatResponse",
+    "ChatStream",
+    "FilePart",
+    "ImagePart",
+    "Message",
+    "Next",
+    "Outcome",
+    "RefusalPart",
+    "StreamItem",
+    "SystemMessage",
+    "Telemetry",
+    "TextPart",
+    "TextTransform",
+    "ToolCall",
+    "ToolCallChunk",
+    "ToolMessage",
+    "Usage",
+    "UserMessage",
+    "__version__",
+    "dump_message",
+    "load_message",
+]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from anyio import CancelScope, current_time
 
 if TYPE_CHECKING:
-    from advisorchain.telemetry import Trace
+    from advisorchain._trace import Trace
 
-__all__ = ["Run"]
+__all__ = ["GRACE", "Run"]
+
+GRACE: Final = 5.0  # seconds
 
 
 class Run:
@@ -23,7 +25,7 @@ class Run:
 
     __slots__ = ("_deadline", "grace", "leaving", "trace")
 
-    def __init__(self, grace: float, trace: Trace | None = None) -> None:
+    def __init__(self, grace: float = GRACE, trace: Trace | None = None) -> None:
         self.grace = grace
         self.trace = trace
         self.leaving: Literal["closed", "cancelled"] = "closed"

@@ -6,7 +6,7 @@ frozen dataclass costs three times as much to make, and a chunk is made for ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from advisorchain._values import CONFIG, EMPTY, Metadata, Text, clear_errors, utf8
 from advisorchain.errors import ConversationIdError, InvalidInputError
-from advisorchain.messages import AssistantMessage, Message, ToolMessage, Usage, checked_messages
+from advisorchain.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolMessage, Usage, checked_messages, to_messages
 
 if TYPE_CHECKING:
     from advisorchain._run import Run
@@ -32,6 +32,7 @@ __all__ = [
     "checked_conversation_id",
 ]
 
+_new: Final = object.__new__
 NO_CONTEXT: Final[Mapping[str, Any]] = MappingProxyType({})
 MAX_ID_LENGTH: Final = 255  # code points; what each of the stores can index
 
@@ -173,6 +174,26 @@ class ChatRequest:
         return ChatResponse(AssistantMessage(text), finish_reason=finish_reason, context=self.context)
 
 
+def asked(
+    prompt: str | Message | Iterable[Message], conversation_id: str | None, options: ChatOptions, context: Mapping[str, Any]
+) -> ChatRequest:
+    """A request of a prompt. The chain's own road, since every call begins with it: each value is checked once."""
+    if prompt.__class__ is not tuple or not prompt:
+        prompt = to_messages(prompt)
+    for message in prompt:
+        if message.__class__ not in MESSAGE_TYPES:
+            prompt = to_messages(prompt)  # raises
+    request = _new(ChatRequest)
+    request.messages = prompt
+    request.conversation_id = conversation_id if conversation_id is None else checked_conversation_id(conversation_id)
+    request.options = options if options is NO_OPTIONS else _checked_options(options)
+    request.context = context if context is NO_CONTEXT else _read_only(context)
+    request.local = NO_CONTEXT
+    request.round = request.made = 0
+    request._run = None
+    return request
+
+
 def _checked_prompt(messages: object) -> tuple[Message, ...]:
     if messages.__class__ is not tuple:
         if not isinstance(messages, list):
@@ -215,7 +236,6 @@ class ChatResponse:
     def __init__(
         self,
         message: AssistantMessage | str,
-        *,
         finish_reason: str | None = None,
         usage: Usage | None = None,
         model: str | None = None,
@@ -321,7 +341,6 @@ class ChatChunk:
     def __init__(
         self,
         text: str = "",
-        *,
         reasoning: str | None = None,
         refusal: str | None = None,
         tool_calls: tuple[ToolCallChunk, ...] = (),

@@ -18,6 +18,7 @@ from advisorchain._values import CONFIG, EMPTY, Json, Metadata, Text, clear_erro
 from advisorchain.errors import InvalidInputError, MessageError, ToolArgumentsError
 
 __all__ = [
+    "MESSAGE_TYPES",
     "AssistantMessage",
     "AudioPart",
     "FilePart",
@@ -245,7 +246,7 @@ class ToolMessage:
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
-_MESSAGE_TYPES: Final = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
+MESSAGE_TYPES: Final = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 _ADAPTER: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="role")])
 
 
@@ -280,7 +281,7 @@ def to_messages(prompt: str | Message | Iterable[Message]) -> tuple[Message, ...
         if not prompt.strip():
             raise InvalidInputError("`prompt` is empty; give a text, a message, or messages")
         return (UserMessage(prompt),)
-    if isinstance(prompt, _MESSAGE_TYPES):
+    if isinstance(prompt, MESSAGE_TYPES):
         return (prompt,)
     if isinstance(prompt, Mapping) or not isinstance(prompt, Iterable):
         raise InvalidInputError(f"`prompt` is a {type(prompt).__name__}; give a text, a message, or messages")
@@ -292,8 +293,9 @@ def to_messages(prompt: str | Message | Iterable[Message]) -> tuple[Message, ...
 
 def checked_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """`messages` themselves; InvalidInputError when one of them is no message."""
-    for place, message in enumerate(messages):
-        if message.__class__ not in _MESSAGE_TYPES:
+    for message in messages:
+        if message.__class__ not in MESSAGE_TYPES:
+            place = next(place for place, other in enumerate(messages) if other is message)
             raise InvalidInputError(f"`messages[{place}]` is a {type(message).__name__}, not a message")
     return messages
 

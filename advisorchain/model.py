@@ -1,23 +1,21 @@
 """What a chain asks of a model, and how plain functions become one.
 
-A model is an object with a `name`, a `provider` and `call` or `stream` (or both), or a function: `async def` that returns
-a text or a ChatResponse, or an async generator of texts or ChatChunks.
+A model is an object with a `name`, a `provider` and `call` or `stream` (or both), or a function: an `async def` that
+returns a text or a ChatResponse, or an async generator of texts or ChatChunks.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from advisorchain.errors import ConfigurationError, ModelResponseError
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage
 
-__all__ = ["CallFunction", "ChatModel", "ModelLike", "StreamFunction", "as_model"]
-
-CallFunction: TypeAlias = Callable[[ChatRequest], Awaitable[ChatResponse]]
-StreamFunction: TypeAlias = Callable[[ChatRequest], AsyncIterator[ChatChunk]]
+__all__ = ["ChatModel", "ModelFunctions", "ModelLike", "as_model", "is_async"]
 
 
 @runtime_checkable
@@ -39,4 +37,79 @@ class ChatModel(Protocol):
         ...
 
 
-ModelLike: TypeAlias = ChatModel | Callable[[ChatRequest], Any]
+ModelLike: TypeAlias = ChatModel | Callable[[ChatRequest], Any] | Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFunctions:
+    """What a chain uses of a model. At least one of `call` and `stream` is there."""
+
+    name: str
+    provider: str
+    call: Callable[[ChatRequest], Awaitable[Any]] | None
+    stream: Callable[[ChatRequest], AsyncIterator[Any]] | None
+
+    def response(self, value: object) -> ChatResponse:
+        """What `call` gave back, as a response.
+
+        Raises:
+            ModelResponseError: it is neither a response nor a text.
+        """
+        if isinstance(value, ChatResponse):
+            return value
+        if isinstance(value, str):
+            return ChatResponse(AssistantMessage(value))
+        if inspect.iscoroutine(value):
+            value.close()
+        raise ModelResponseError(f"model `{self.name}` answered a {type(value).__name__}; return a text or a ChatResponse")
+
+    def chunk(self, value: object) -> ChatChunk:
+        """What `stream` yielded, as a chunk.
+
+        Raises:
+            ModelResponseError: it is neither a chunk nor a text.
+        """
+        if isinstance(value, ChatChunk):
+            return value
+        if isinstance(value, str):
+            return ChatChunk(value)
+        raise ModelResponseError(f"model `{self.name}` yielded a {type(value).__name__}; yield texts or ChatChunks")
+
+
+def is_async(function: object) -> bool:
+    """Whether calling `function` gives something to await, as far as can be told without calling it."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _is_async_generator(function: object) -> bool:
+    return inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def as_model(model: ModelLike) -> ModelFunctions:
+    """What a chain uses of `model`.
+
+    Raises:
+        ConfigurationError: it is no model.
+    """
+    call, stream = getattr(model, "call", None), getattr(model, "stream", None)
+    if callable(call) or callable(stream):
+        return _from_object(model, call, stream)
+    name = getattr(model, "__name__", None) or type(model).__name__
+    if isinstance(model, type) or not callable(model):
+        raise ConfigurationError(f"`model` is a {name}; give a chat model, an async function or an async generator function")
+    if _is_async_generator(model):
+        return ModelFunctions(name, "function", None, model)
+    if is_async(model):
+        return ModelFunctions(name, "function", model, None)
+    raise ConfigurationError(f"model function `{name}` is not async; write `async def {name}(request)`")
+
+
+def _from_object(model: Any, call: Any, stream: Any) -> ModelFunctions:
+    name = getattr(model, "name", None) or type(model).__name__
+    if stream is not None and is_async(stream):
+        raise ConfigurationError(
+            f"`stream` of model `{name}` is a coroutine function; make it an async generator (yield chunks)"
+        )
+    if call is not None and not is_async(call):
+        raise ConfigurationError(f"`call` of model `{name}` is not async; write `async def call(self, request)`")
+    return ModelFunctions(str(name), str(getattr(model, "provider", None) or "custom"), call, stream)

@@ -14,7 +14,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 from advisorchain.errors import InvalidInputError
 from advisorchain.messages import Message, SystemMessage, checked_messages
 
-__all__ = ["ChatMemoryRepository", "Entry", "Page", "Recall", "Conversation", "checked_batch", "in_force"]
+__all__ = ["ChatMemoryRepository", "Conversation", "Entry", "Page", "Recall", "checked_batch", "in_force"]
 
 _T = TypeVar("_T")
 
@@ -160,7 +160,7 @@ class ChatMemoryRepository(Protocol):
         ...
 
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
-        """Take, or renew, the lease on a conversation for some seconds; returns its fencing token, or None: another has it."""
+        """Take or renew the lease on a conversation; returns its fencing token, or None: another owner has it."""
         ...
 
     async def release(self, conversation_id: str, token: int) -> None:
@@ -183,9 +183,12 @@ def in_force(before: tuple[SystemMessage, ...], batch: Iterable[Message]) -> tup
     """The system messages in force after `batch`, or None: still those of `before`.
 
     A batch with a system message that is not in force yet replaces all that are by its own, each distinct one once;
-    otherwise it adds none. Messages are compared by content.
+    otherwise it adds none. Messages are compared by content; of equal ones the first stands.
     """
-    own = {message.content: message for message in batch if isinstance(message, SystemMessage)}
+    own: dict[object, SystemMessage] = {}
+    for message in batch:
+        if isinstance(message, SystemMessage):
+            own.setdefault(message.content, message)
     if own.keys() <= {message.content for message in before}:
         return None
     return tuple(own.values())

@@ -1,0 +1,394 @@
+"""How a chain runs: frames, each a run of hook-only advisors around one source.
+
+The call frame and the stream frame are written for speed. They are the only places where a rule stands twice; the laws in
+`advisorchain.testing` hold the two together.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from anyio import get_cancelled_exc_class
+
+from advisorchain._progress import Progress, transformed
+from advisorchain._run import Run
+from advisorchain._sources import AroundSource, ModelSource, Opened, Opening, Source, no_request
+from advisorchain._steps import Step
+from advisorchain.advisor import Outcome, StreamItem, TextTransform
+from advisorchain.aggregate import as_chunk, merged_context
+from advisorchain.errors import AdvisorContractError, StreamTextWarning
+from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
+from advisorchain.model import ModelFunctions
+from advisorchain.telemetry import ChainLog, done_failed
+
+_Hook: TypeAlias = Callable[..., Any]
+_OutwardRow: TypeAlias = tuple[int, Step, _Hook | None, _Hook | None]
+
+__all__ = ["Frame", "build_frames", "note_advisor"]
+
+
+class Voice:
+    """What a chain tells the application beside its results."""
+
+    __slots__ = ("_warned", "log")
+
+    def __init__(self, log: ChainLog | None) -> None:
+        self.log = log
+        self._warned = False
+
+    def changed_text(self, by: str) -> None:
+        """Once a chain: the text of a streamed answer was changed after it had been shown."""
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{by} changed the text of a streamed answer: what was shown is not what the response says; "
+                "change text in `transform`",
+                StreamTextWarning,
+                stacklevel=3,
+            )
+
+    def short_circuit(self, step: Step) -> None:
+        """An advisor answered at once."""
+        if self.log is not None:
+            self.log.short_circuit(step.name, step.order)
+
+
+class Frame:
+    """Hook-only advisors, outermost first, around a source."""
+
+    def __init__(self, steps: Sequence[Step], source: Source, voice: Voice) -> None:
+        self.steps = tuple(steps)
+        self.source = source
+        self.voice = voice
+        # rows, since unpacking one costs a third of looking its values up
+        self._inward = tuple((step, step.before, step.transform) for step in self.steps)
+        rows = [(place, step, step.after, step.done) for place, step in enumerate(self.steps)]
+        self._outward = tuple(reversed(rows))
+        self.entry: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.call if steps else self._direct()
+
+    def _direct(self) -> Callable[[ChatRequest], Awaitable[ChatResponse]]:
+        """A shorter way in where no hook stands and nothing observes the run: a frame costs as much as an advisor itself.
+
+        What a frame would check of an around advisor's response, the frame further out or the chain checks.
+        """
+        source = self.source
+        if isinstance(source, ModelSource):
+            return source.entry()
+        if not isinstance(source, AroundSource) or source.step.advise_call is None:
+            return self.call
+        advise_call, inner = source.step.advise_call, source.inner.entry
+        return lambda request: advise_call(request, inner)
+
+    def _outward_from(self, answered: int) -> tuple[_OutwardRow, ...]:
+        """The way out from an advisor that answered at once: its own `after` is skipped, its `done` is not."""
+        rows = [row for row in self._outward if row[0] <= answered]
+        return tuple((place, step, None if place == answered else after, done) for place, step, after, done in rows)
+
+    async def call(self, request: ChatRequest) -> ChatResponse:
+        """Inwards through the hooks, ask the source, and outwards."""
+        try:
+            run = request._run
+        except AttributeError:
+            raise no_request(request) from None
+        frame = self if run is None or run.trace is None else run.trace.observed(self)
+        source, outward = frame.source, frame._outward
+        passed: list[ChatRequest] = []  # by each advisor entered, what it passed on; while `before` runs, what it received
+        transforms: dict[int, TextTransform] = {}
+        at: Step | None = None  # the advisor whose hook runs
+        place: int | None = None  # on the way out, the innermost advisor whose `done` has not been entered
+        try:
+            for at, before, transform in frame._inward:
+                passed.append(request)
+                if before is not None:
+                    result = before(request)
+                    if result is not request:
+                        if at.before_async:
+                            result = await result
+                        if result.__class__ is not ChatRequest:
+                            response = at.short_circuit(result)
+                            outward = frame._outward_from(len(passed) - 1)
+                            self.voice.short_circuit(at)
+                            break
+                        request = passed[-1] = result if result._run is run else _rebound(result, run)
+                if transform is not None and (made := transform(request)) is not None:
+                    transforms[len(passed) - 1] = at.checked_transform(made)
+            else:
+                at = None
+                response = await source.call(request)
+                if response.__class__ is not ChatResponse:
+                    response = source.response(response)
+            if response.context is not request.context:
+                response = merged_context(request.context, response)
+
+            for place, at, after, done in outward:
+                if transforms and place in transforms:
+                    response = transformed(response, transforms[place])
+                if after is not None:
+                    result = after(passed[place], response)
+                    if result is not response:
+                        if at.after_async:
+                            result = await result
+                        response = merged_context(response.context, at.changed(result))
+                if done is not None:
+                    place -= 1
+                    result = done(passed[place + 1], Outcome("ok", response))
+                    if at.done_async:
+                        await result
+                    elif result is not None:
+                        at.finished(result)
+            return response
+        except GeneratorExit:
+            raise  # thrown away unfinished: a coroutine may not await any more
+        except BaseException as error:
+            if at is not None:
+                _note(error, at)
+            status: Literal["error", "cancelled"] = "cancelled" if _is_cancellation(error) else "error"
+            left = len(passed) - 1 if place is None else place
+            await _unwind(frame.steps, passed, left, status, error, None, run or Run())
+            raise
+
+    async def stream(self, request: ChatRequest, opened: Opened) -> AsyncGenerator[StreamItem, None]:
+        """As `call`, chunk by chunk: yields chunks, then the response."""
+        run = request._run or Run()
+        request = request if request._run is run else _rebound(request, run)
+        frame = self if run.trace is None else run.trace.observed(self)
+        source, outward = frame.source, frame._outward
+        passed: list[ChatRequest] = []  # by each advisor entered, what it passed on; while `before` runs, what it received
+        transforms: dict[int, TextTransform] = {}
+        at: Step | None = None  # the advisor whose hook runs
+        place: int | None = None  # on the way out, the innermost advisor whose `done` has not been entered
+        opening: Opening | None = None
+        answered = False
+        response: ChatResponse | None = None
+        progress = opened.progress = Progress()
+        fold = progress.fold
+        try:
+            for at, before, transform in frame._inward:
+                passed.append(request)
+                if before is not None:
+                    result = before(request)
+                    if result is not request:
+                        if at.before_async:
+                            result = await result
+                        if result.__class__ is not ChatRequest:
+                            opening, answered = Opening(_replay(at.short_circuit(result))), True
+                            outward = frame._outward_from(len(passed) - 1)
+                            self.voice.short_circuit(at)
+                            break
+                        request = passed[-1] = result if result._run is run else _rebound(result, run)
+                if transform is not None and (made := transform(request)) is not None:
+                    transforms[len(passed) - 1] = at.checked_transform(made)
+            at = None
+            if transforms:
+                progress.arrange(transforms, frame.steps)
+            if opening is None:
+                opening = source.open(request, run)
+
+            append, feed = fold.text.append, progress.feed
+            async for item in opening.items:
+                if item.__class__ is not ChatChunk:
+                    item = item if answered else source.item(item)
+                    if isinstance(item, ChatResponse):
+                        response = item
+                        break
+                if not item.plain:
+                    fold.add(item)
+                    append = fold.text.append
+                    for chunk in progress.through(item) if transforms else (item,):
+                        yield chunk
+                    continue
+                append(item.text)
+                if not transforms:
+                    yield item
+                elif text := feed(item.text):
+                    yield item if text is item.text else ChatChunk(text)
+            if response is not None:
+                await _at_end(source, opening)
+            if opening.inner:
+                await opening.close_inner()
+            answer = response if response is not None and answered else source.settle(fold, response, opening)
+            if answer.text and not any(fold.text):  # an answer that was never shown
+                fold.add(late := as_chunk(answer))
+                for chunk in progress.through(late) if transforms else (late,):
+                    yield chunk
+            if transforms and (held := progress.flush()):
+                yield ChatChunk(held)
+            if answer.text != "".join(fold.text):
+                self.voice.changed_text(source.name)
+            if answer.context is not request.context:
+                answer = merged_context(request.context, answer)
+
+            for place, at, after, done in outward:
+                if transforms and place in transforms:
+                    answer = progress.carrying(place, answer)
+                if after is not None:
+                    result = after(passed[place], answer)
+                    if result is not answer:
+                        if at.after_async:
+                            result = await result
+                        if at.changed(result).text != answer.text:
+                            self.voice.changed_text(f"`after` of advisor `{at.name}`")
+                        answer = merged_context(answer.context, result)
+                if done is not None:
+                    place -= 1
+                    result = done(passed[place + 1], Outcome("ok", answer))
+                    if at.done_async:
+                        await result
+                    elif result is not None:
+                        at.finished(result)
+            at, place = None, -1
+            opened.response = answer
+            if not opened.outermost:  # the reader of a ChatStream gets chunks only
+                yield answer
+        except BaseException as error:
+            if (culprit := at or progress.failed) is not None:
+                _note(error, culprit)
+            elif isinstance(self.source, AroundSource):
+                note_advisor(error, (self.source.step,))
+            status = run.leaving if isinstance(error, GeneratorExit) else "cancelled" if _is_cancellation(error) else "error"
+            failure = await _closed(opening, run) if opening is not None else None
+            left = len(passed) - 1 if place is None else place
+            await _unwind(frame.steps, passed, left, status, error, progress, run, failure)
+            raise
+
+
+def build_frames(steps: Sequence[Step], model: ModelFunctions, log: ChainLog | None) -> Frame:
+    """The outermost frame of a chain of these steps (outermost first) around a model."""
+    voice = Voice(log)
+    source: Source = ModelSource(model)
+    hooks: list[Step] = []
+    for step in reversed(steps):
+        if step.is_around:
+            source = AroundSource(step, Frame(tuple(reversed(hooks)), source, voice))
+            hooks = []
+        else:
+            hooks.append(step)
+    return Frame(tuple(reversed(hooks)), source, voice)
+
+
+def note_advisor(error: BaseException, arounds: Sequence[Step]) -> None:
+    """Tell in a note in which around advisor an error arose: the innermost one on the traceback, if no frame lies deeper.
+
+    A frame notes the errors of its hooks itself; one beneath an around advisor on the traceback means that the error came
+    from there, out of the model.
+    """
+    if not isinstance(error, Exception) or any(note.startswith("in advisor `") for note in getattr(error, "__notes__", ())):
+        return
+    culprit: Step | None = None
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+        inside = frame.f_code in _FRAME_CODES
+        culprit = None if inside else next((step for step in arounds if step.runs(frame)), culprit)
+    if culprit is not None:
+        _note(error, culprit)
+
+
+_FRAME_CODES = frozenset({Frame.call.__code__, Frame.stream.__code__})
+
+
+def _note(error: BaseException, step: Step) -> None:
+    note = f"in advisor `{step.name}`, order {step.order}"
+    if isinstance(error, Exception) and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    return isinstance(error, get_cancelled_exc_class())
+
+
+def _rebound(request: ChatRequest, run: Run | None) -> ChatRequest:
+    """A request that a hook did not derive from the one it was given, as part of this run."""
+    copy = request.replace()
+    copy._run = run
+    return copy
+
+
+async def _replay(response: ChatResponse) -> AsyncGenerator[StreamItem, None]:
+    """A short-circuit as a stream."""
+    yield as_chunk(response)
+    yield response
+
+
+async def _at_end(source: Source, opening: Opening) -> None:
+    """Let the source run to its end after its response; nothing more may come."""
+    async for _ in opening.items:
+        raise AdvisorContractError(f"{source.name} went on after its response; the response is the last thing to yield")
+
+
+async def _closed(opening: Opening, run: Run) -> BaseException | None:
+    """Close what lies beneath, within the run's grace; gives back what failed."""
+    try:
+        with run.shielded():
+            await opening.aclose()
+    except BaseException as failure:
+        return failure
+    return None
+
+
+async def _unwind(
+    steps: Sequence[Step],
+    passed: Sequence[ChatRequest],
+    place: int,
+    status: Literal["error", "cancelled", "closed"],
+    error: BaseException,
+    progress: Progress | None,
+    run: Run,
+    failure: BaseException | None = None,
+) -> None:
+    """Run `done` of every advisor from `place` outwards, whatever one of them raises.
+
+    What was raised becomes a note on the error that is under way, is raised at the end when the reader closed the stream,
+    and is logged when the task was cancelled. A cancellation that arrives meanwhile is raised at the end.
+    """
+    if failure is not None:
+        failure = _kept(None, failure, None, status, error)
+    for at in range(place, -1, -1):
+        step = steps[at]
+        if step.done is None:
+            continue
+        shield = status != "error" or (failure is not None and _is_cancellation(failure))
+        try:
+            partial = progress.partial(at) if progress is not None else None
+            outcome = Outcome(status, partial, error if status == "error" else None)
+            await _finish(step, passed[at], outcome, run if shield else None)
+        except BaseException as late:
+            _note(late, step)
+            failure = _kept(failure, late, step, status, error)
+    if failure is not None:
+        raise failure
+
+
+async def _finish(step: Step, request: ChatRequest, outcome: Outcome, shield: Run | None) -> None:
+    assert step.done is not None
+    result = step.done(request, outcome)
+    if not step.done_async:
+        if result is not None:
+            step.finished(result)
+    elif shield is None:
+        await result
+    else:
+        with shield.shielded() as scope:
+            await result
+        if scope.cancelled_caught:
+            done_failed(step.name, step.order, TimeoutError(f"`grace` of {shield.grace} seconds ran out"))
+
+
+def _kept(
+    failure: BaseException | None, late: BaseException, step: Step | None, status: str, error: BaseException
+) -> BaseException | None:
+    """What of a late failure is to be raised at the end, beside or in place of an earlier one."""
+    if _is_cancellation(late):
+        return late if status != "cancelled" else failure
+    what = f"`done` of advisor `{step.name}`" if step is not None else "closing the stream beneath"
+    if status == "closed":
+        if failure is None:
+            return late
+        failure.add_note(f"{what} failed too: {type(late).__name__}")
+    elif status == "error":
+        error.add_note(f"{what} failed too: {type(late).__name__}")
+    else:
+        done_failed(step.name if step else "", step.order if step else 0, late)
+    return failure

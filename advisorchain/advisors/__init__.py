@@ -1,0 +1,5 @@
+"""The advisors that ship, one a module."""
+
+from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+
+__all__ = ["MessageChatMemoryAdvisor"]

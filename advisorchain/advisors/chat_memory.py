@@ -1,0 +1,142 @@
+"""Conversation history, put into the prompt and kept after the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, Literal, TypeAlias, get_args
+
+from anyio import move_on_after
+
+from advisorchain.advisor import CHAT_MEMORY_ORDER, BaseAdvisor, Outcome
+from advisorchain.errors import ConfigurationError, StorageError
+from advisorchain.exchange import ChatRequest, ChatResponse, checked_conversation_id
+from advisorchain.memory.chat_memory import ChatMemory, Turn
+from advisorchain.messages import AssistantMessage, Message, SystemMessage
+
+__all__ = ["MessageChatMemoryAdvisor"]
+
+Interrupted: TypeAlias = Literal["partial", "question", "nothing"]
+Remember: TypeAlias = Literal["answer", "turn"]
+
+_NOT_KEPT: Final = ("content_filter", "paused")  # a guard's refusal; a turn that is not over
+_STORE_SECONDS: Final = 60.0  # a store that hangs must not hold a cancelled task for ever; theirs are to run out first
+
+
+class MessageChatMemoryAdvisor(BaseAdvisor):
+    """Gives the model the conversation so far, and keeps what was said.
+
+    Its duties:
+
+    1. Recalled once (`ChatMemory.begin`): the history before the prompt; what the prompt carries already is not added.
+    2. System first (`system_first`): all system messages lead; the request's own take the place of stored ones.
+    3. Recorded once (`recorded_once`, in `done`, the one place that stores): the new messages and the answer, as one batch.
+
+    A turn that failed, that a guard refused (finish reason "content_filter"), that is paused, or of whose answer no text was
+    seen before it was interrupted leaves nothing behind. An answer without text (reasoning only) is stored as it is, and
+    left out of every view; so two user messages in a row may be sent.
+
+    Inside a tool loop (an order beyond the tool advisor's) the whole turn is stored when its answer asks for no more tools,
+    and nothing for a turn that ends between its rounds.
+
+    Args:
+        chat_memory: the memory; it stays its giver's to close.
+        name: unique in the chain.
+        order: outside the tool loop by default.
+        interrupted: what is kept of a turn whose reader left, or whose task was cancelled, after text was seen: the question
+            and the "partial" answer, marked so and without tool calls; the "question" only; or "nothing".
+        remember: the final "answer" only, or the whole "turn" with the tool rounds of a loop inside.
+
+    Raises:
+        ConfigurationError: an argument that cannot work.
+        ConversationIdError: a request without `conversation_id`, before anything happens.
+    """
+
+    def __init__(
+        self,
+        chat_memory: ChatMemory,
+        *,
+        name: str = "memory",
+        order: int = CHAT_MEMORY_ORDER,
+        interrupted: Interrupted = "partial",
+        remember: Remember = "answer",
+    ) -> None:
+        if not isinstance(chat_memory, ChatMemory):
+            raise ConfigurationError(f"`chat_memory` is a {type(chat_memory).__name__}; give a ChatMemory")
+        _one_of("interrupted", interrupted, get_args(Interrupted))
+        _one_of("remember", remember, get_args(Remember))
+        self.chat_memory = chat_memory
+        self.name = name
+        self.order = order
+        self.interrupted: Interrupted = interrupted
+        self.remember: Remember = remember
+
+    async def before(self, request: ChatRequest) -> ChatRequest:
+        """Begin a turn: history, then the prompt, under the system messages."""
+        conversation_id = checked_conversation_id(request.conversation_id)
+        turn = await self.chat_memory.begin(conversation_id, request.messages)
+        messages = system_first(turn.history, request.messages)
+        return request.replace(messages=messages, local={**request.local, self.name: turn})
+
+    async def done(self, request: ChatRequest, outcome: Outcome) -> None:
+        """Store the turn, or give it up."""
+        turn: Turn | None = request.local.get(self.name)
+        if turn is None:  # `before` failed
+            return
+        messages = recorded_once(outcome, self.interrupted, self.remember, in_loop=request.round > 0)
+        if messages is None:
+            await turn.abandon()
+        else:
+            await _commit(turn, messages, shielded=outcome.status == "ok")
+
+
+def system_first(history: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:
+    """The prompt after the history; in front the prompt's system messages, or else the history's, each distinct one once."""
+    systems = _systems(prompt) or _systems(history)
+    return (*systems, *(message for message in (*history, *prompt) if not isinstance(message, SystemMessage)))
+
+
+def recorded_once(
+    outcome: Outcome, interrupted: Interrupted, remember: Remember, *, in_loop: bool
+) -> tuple[Message, ...] | None:
+    """What to store after the turn's new messages; None: nothing, not even those."""
+    response = outcome.response
+    if outcome.status == "error" or response is None or response.finish_reason in _NOT_KEPT:
+        return None
+    earlier = response.earlier if remember == "turn" else ()
+    if outcome.status == "ok":
+        return None if in_loop and response.message.tool_calls else (*earlier, response.message)
+    if interrupted == "nothing" or not _was_seen(response):
+        return None
+    return () if interrupted == "question" else (*earlier, _cut_short(response.message))
+
+
+async def _commit(turn: Turn, messages: Sequence[Message], *, shielded: bool) -> None:
+    # An answer that is there must not be lost to a cancellation that comes now. An interrupted turn needs no shield of its
+    # own: the chain shields its whole end, for as long as the application chose.
+    with move_on_after(_STORE_SECONDS, shield=shielded) as scope:
+        await turn.commit(messages)
+    if scope.cancelled_caught:
+        raise StorageError(f"the turn could not be stored within {_STORE_SECONDS:g} seconds: the store does not answer")
+
+
+def _was_seen(response: ChatResponse) -> bool:
+    answers = [message for message in response.turn if isinstance(message, AssistantMessage)]
+    return any(not _cut_short(answer).is_blank for answer in answers)
+
+
+def _cut_short(answer: AssistantMessage) -> AssistantMessage:
+    return replace(answer, tool_calls=(), partial=True)
+
+
+def _systems(messages: Sequence[Message]) -> tuple[SystemMessage, ...]:
+    distinct: dict[object, SystemMessage] = {}
+    for message in messages:
+        if isinstance(message, SystemMessage):
+            distinct.setdefault(message.content, message)
+    return tuple(distinct.values())
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigurationError(f"`{name}` is {value!r}; give {' or '.join(repr(choice) for choice in choices)}")

@@ -1,0 +1,397 @@
+"""The chain: advisors in their order around a model. Built once, never changed, never used up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Final
+
+from anyio import current_time, get_cancelled_exc_class, move_on_after
+
+from advisorchain._frames import Frame, build_frames, note_advisor
+from advisorchain._run import GRACE, Run
+from advisorchain._sources import Opened
+from advisorchain._steps import Step, compile_advisors
+from advisorchain._trace import Trace
+from advisorchain.advisor import AdvisorLike
+from advisorchain.errors import (
+    AdvisorContractError,
+    CallTimeoutError,
+    ConfigurationError,
+    InvalidInputError,
+    StreamError,
+    UnknownAdvisorError,
+)
+from advisorchain.exchange import NO_CONTEXT, NO_OPTIONS, ChatChunk, ChatOptions, ChatRequest, ChatResponse, asked
+from advisorchain.messages import Message, SystemMessage, to_messages
+from advisorchain.model import ModelLike, as_model
+from advisorchain.telemetry import ChainLog, Telemetry, status_of, wanted
+
+__all__ = ["AdvisorChain", "AdvisorRow", "ChatStream", "Prompt"]
+
+Prompt = str | Message | Iterable[Message]
+
+_GLOBAL_TELEMETRY: Final = Telemetry()
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisorRow:
+    """One advisor of a chain, as `describe()` tells it: its place (0 is outermost), order, name, type and hooks."""
+
+    index: int
+    order: int
+    name: str
+    type: str
+    hooks: tuple[str, ...]
+
+
+class AdvisorChain:
+    """Advisors around a model.
+
+    Args:
+        model: a chat model, an async function or an async generator function (see `advisorchain.model`).
+        advisors: in any sequence; a lower `order` is further out, equal orders keep the sequence.
+        name: what the chain is called in traces.
+        telemetry: where spans go; by default to OpenTelemetry's global provider. None builds a chain without.
+        grace: seconds that closing and the advisors' `done` may take, all together, after a stream was left early or the
+            task was cancelled.
+
+    Raises:
+        ConfigurationError: something is no model or no advisor, two advisors have one name, an order is out of range.
+    """
+
+    def __init__(
+        self,
+        model: ModelLike,
+        advisors: Iterable[AdvisorLike] = (),
+        *,
+        name: str = "chain",
+        telemetry: Telemetry | None = _GLOBAL_TELEMETRY,
+        grace: float = GRACE,
+    ) -> None:
+        self._model = model
+        self._functions = as_model(model)
+        self._steps = compile_advisors(advisors)
+        self._arounds = tuple(step for step in self._steps if step.is_around)
+        self._grace = _checked_seconds("grace", grace)
+        self._telemetry = telemetry
+        self._log = None if telemetry is None else ChainLog(name)
+        self.name: Final = name
+        self._frame: Frame = build_frames(self._steps, self._functions, self._log)
+        self._entry = self._frame.entry
+        # a run is what the frames of a call share: unobserved, and without cleaning-up, there is nothing to share
+        self._runs = (telemetry is not None and telemetry.decided) or any(
+            step.done_async or step.around or step.advise_stream for step in self._steps
+        )
+        self._opened: AsyncExitStack | None = None
+
+    # -- asking
+
+    async def call(
+        self,
+        prompt: Prompt,
+        conversation_id: str | None = None,
+        system: str | SystemMessage | None = None,
+        options: ChatOptions = NO_OPTIONS,
+        context: Mapping[str, Any] = NO_CONTEXT,
+        advisors: Sequence[AdvisorLike] = (),
+        without: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> ChatResponse:
+        """Ask, and wait for the whole answer.
+
+        Args:
+            prompt: a text, a message, or messages.
+            conversation_id: whose history this belongs to; 1 to 255 characters.
+            system: a system message to put in front.
+            options: how the model shall answer.
+            context: entries for advisors; they come back on the response.
+            advisors: further advisors for this call alone.
+            without: names of advisors to leave out of this call.
+            timeout: seconds; advisors see a cancellation, the caller CallTimeoutError.
+
+        Raises:
+            InvalidInputError: the prompt, an option or the context cannot be sent.
+            ModelError: the model failed; other errors of models and advisors keep their own type.
+        """
+        if advisors or without:
+            chain = self._for_one_call(advisors, without)
+            return await chain.call(
+                prompt, conversation_id=conversation_id, system=system, options=options, context=context, timeout=timeout
+            )
+        if system is not None:
+            prompt = _with_system(system, prompt)
+        request = asked(prompt, conversation_id, options, context)
+        if self._runs or timeout is not None or (self._telemetry is not None and wanted()):
+            return await self._run(request, timeout)
+        try:
+            response = await self._entry(request)
+        except Exception as error:
+            note_advisor(error, self._arounds)
+            raise
+        if response.__class__ is not ChatResponse:
+            raise _no_response(self._steps, response)
+        return response
+
+    async def _run(self, request: ChatRequest, timeout: float | None) -> ChatResponse:
+        """A call that is recorded, logged, limited in time, or has something to clean up."""
+        run = request._run = Run(self._grace)
+        ask = self._frame.call
+        if (tracer := self._telemetry.tracer() if self._telemetry is not None else None) is not None:
+            run.trace = Trace(tracer, self.name, self._steps, request, stream=False)
+            ask = partial(run.trace.call, ask)
+        started, outcome = perf_counter(), "ok"
+        try:
+            with move_on_after(None if timeout is None else _checked_seconds("timeout", timeout)):
+                return await ask(request)
+            outcome = "cancelled"
+            raise _timed_out(timeout or 0.0)
+        except BaseException as error:
+            outcome = status_of(error, "cancelled") if outcome == "ok" else outcome
+            note_advisor(error, self._arounds)
+            raise
+        finally:
+            if self._log is not None:
+                self._log.finished(stream=False, outcome=outcome, seconds=perf_counter() - started)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        conversation_id: str | None = None,
+        system: str | SystemMessage | None = None,
+        options: ChatOptions = NO_OPTIONS,
+        context: Mapping[str, Any] = NO_CONTEXT,
+        advisors: Sequence[AdvisorLike] = (),
+        without: Sequence[str] = (),
+        timeout: float | None = None,
+    ) -> ChatStream:
+        """Ask, and read the answer in chunks: `async with chain.stream(…) as stream: async for chunk in stream: …`.
+
+        The arguments and errors are those of `call`. `timeout` counts the time inside the chain, not the reader's own.
+        """
+        if advisors or without:
+            chain = self._for_one_call(advisors, without)
+            return chain.stream(
+                prompt, conversation_id=conversation_id, system=system, options=options, context=context, timeout=timeout
+            )
+        if system is not None:
+            prompt = _with_system(system, prompt)
+        request = asked(prompt, conversation_id, options, context)
+        run = request._run = Run(self._grace)
+        opened = Opened(outermost=True)
+        items: AsyncGenerator[Any, None] = self._frame.stream(request, opened)
+        if self._telemetry is not None:
+            if (tracer := self._telemetry.tracer()) is not None:
+                run.trace = Trace(tracer, self.name, self._steps, request, stream=True)
+                items = run.trace.stream(items, run)
+            if self._log is not None and wanted():
+                items = _logged_stream(items, run, self._log)
+        if timeout is not None:
+            items = _timed_stream(items, _checked_seconds("timeout", timeout))
+        return ChatStream(items, opened, run)
+
+    # -- other chains from this one
+
+    def with_advisors(self, *advisors: AdvisorLike) -> AdvisorChain:
+        """A chain with these advisors too."""
+        return self._copy([*self.advisors, *advisors])
+
+    def without(self, *names: str) -> AdvisorChain:
+        """A chain without the advisors of these names.
+
+        Raises:
+            UnknownAdvisorError: there is none of that name.
+        """
+        for name in names:
+            self._place(name)
+        return self._copy([step.advisor for step in self._steps if step.name not in names])
+
+    def replacing(self, name: str, advisor: AdvisorLike) -> AdvisorChain:
+        """A chain with `advisor` in place of the one of that name.
+
+        Raises:
+            UnknownAdvisorError: there is none of that name.
+        """
+        advisors = list(self.advisors)
+        advisors[self._place(name)] = advisor
+        return self._copy(advisors)
+
+    def _place(self, name: str) -> int:
+        for place, step in enumerate(self._steps):
+            if step.name == name:
+                return place
+        known = ", ".join(f"`{step.name}`" for step in self._steps) or "none"
+        raise UnknownAdvisorError(f"there is no advisor `{name}` in chain `{self.name}`; its advisors: {known}")
+
+    def _copy(self, advisors: Iterable[AdvisorLike]) -> AdvisorChain:
+        return AdvisorChain(self._model, advisors, name=self.name, telemetry=self._telemetry, grace=self._grace)
+
+    def _for_one_call(self, advisors: Sequence[AdvisorLike], without: Sequence[str]) -> AdvisorChain:
+        if isinstance(without, str):
+            raise InvalidInputError("`without` is a text; give a list of advisor names")
+        chain = self.without(*without) if without else self
+        return chain.with_advisors(*advisors) if advisors else chain
+
+    # -- seeing it
+
+    @property
+    def advisors(self) -> tuple[Any, ...]:
+        """The advisors, outermost first."""
+        return tuple(step.advisor for step in self._steps)
+
+    def describe(self) -> tuple[AdvisorRow, ...]:
+        """What the chain is made of, outermost first."""
+        return tuple(
+            AdvisorRow(step.index, step.order, step.name, type(step.advisor).__qualname__, step.hooks)
+            for step in self._steps
+        )
+
+    def __repr__(self) -> str:
+        onion = [f"{step.name}@{step.order}" for step in self._steps]
+        return f"<AdvisorChain {' > '.join([*onion, self._functions.name])}>"
+
+    # -- what its parts own
+
+    async def __aenter__(self) -> AdvisorChain:
+        """Open what the parts own: connections, clients, servers. Parts that need no opening are left alone."""
+        if self._opened is not None:
+            raise ConfigurationError(f"chain `{self.name}` is open already")
+        async with AsyncExitStack() as stack:
+            for part in (*self.advisors, self._model):
+                if hasattr(type(part), "__aenter__"):
+                    await stack.enter_async_context(part)
+                elif hasattr(part, "aclose"):
+                    stack.push_async_callback(part.aclose)
+            self._opened = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened.__aexit__(kind, error, traceback)
+
+
+class ChatStream:
+    """One streamed answer. Enter it, iterate it once, and leave it whenever you like: everything beneath is closed."""
+
+    __slots__ = ("_entered", "_items", "_opened", "_run")
+
+    def __init__(self, items: AsyncGenerator[ChatChunk, None], opened: Opened, run: Run) -> None:
+        self._items = items
+        self._opened = opened
+        self._run = run
+        self._entered = False
+
+    async def __aenter__(self) -> ChatStream:
+        if self._entered:
+            raise StreamError("this stream was entered already; ask the chain for another one")
+        self._entered = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and isinstance(error, get_cancelled_exc_class()):
+            self._run.leaving = "cancelled"  # the task was, while the reader worked on a chunk
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncGenerator[ChatChunk, None]:
+        if not self._entered:
+            raise StreamError("iterate a stream inside `async with chain.stream(…) as stream:`")
+        return self._items
+
+    async def aclose(self) -> None:
+        """Leave the stream: close everything beneath, innermost first. Closing twice is fine.
+
+        Raises:
+            StreamError: another task is waiting for a chunk of it just now; cancel that task instead.
+        """
+        if getattr(self._items, "ag_running", False):
+            raise StreamError("another task is waiting for a chunk of this stream; cancel that task instead of closing here")
+        await self._items.aclose()
+
+    @property
+    def response(self) -> ChatResponse:
+        """The whole response, as a call would have given it.
+
+        Raises:
+            StreamError: the stream has not been read to its end; `partial` has what came so far.
+        """
+        if self._opened.response is None:
+            raise StreamError("the stream has not been read to its end; `partial` has what came so far")
+        return self._opened.response
+
+    @property
+    def partial(self) -> ChatResponse | None:
+        """What has come so far, marked as partial; the whole response at the end; None: nothing yet."""
+        if self._opened.response is not None:
+            return self._opened.response
+        return self._opened.progress.partial(0) if self._opened.progress is not None else None
+
+
+def _with_system(system: object, prompt: Prompt) -> tuple[Message, ...]:
+    if isinstance(system, str) and system.strip():
+        system = SystemMessage(system)
+    if not isinstance(system, SystemMessage):
+        found = "blank" if isinstance(system, str) else f"a {type(system).__name__}"
+        raise InvalidInputError(f"`system` is {found}; give a text")
+    return (system, *to_messages(prompt))
+
+
+def _checked_seconds(name: str, seconds: object) -> float:
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
+        return float(seconds)
+    raise InvalidInputError(f"`{name}` is {seconds!r}; give seconds, 0 or more")
+
+
+def _no_response(steps: Sequence[Step], response: object) -> AdvisorContractError:
+    # without a frame between them, adjacent around advisors hand on what the inner one returned
+    step = next(step for step in steps if step.advise_call is not None)
+    return AdvisorContractError(
+        f"`advise_call` of advisor `{step.name}`, or of one inside it, returned a {type(response).__name__}; "
+        "return a ChatResponse"
+    )
+
+
+def _timed_out(timeout: float) -> CallTimeoutError:
+    return CallTimeoutError(f"`timeout` of {timeout} seconds ran out")
+
+
+async def _timed_stream(items: AsyncGenerator[ChatChunk, None], timeout: float) -> AsyncGenerator[ChatChunk, None]:
+    """Each pull gets what is left of the time: no scope is open while the reader has a chunk in hand."""
+    left = timeout
+    try:
+        while True:
+            started = current_time()
+            with move_on_after(left) as scope:
+                try:
+                    chunk = await items.__anext__()
+                except StopAsyncIteration:
+                    return
+            if scope.cancelled_caught:
+                raise _timed_out(timeout)
+            left -= current_time() - started
+            yield chunk
+    finally:
+        await items.aclose()
+
+
+async def _logged_stream(items: AsyncGenerator[ChatChunk, None], run: Run, log: ChainLog) -> AsyncGenerator[ChatChunk, None]:
+    started, outcome = perf_counter(), "ok"
+    try:
+        async for chunk in items:
+            yield chunk
+    except BaseException as error:
+        outcome = status_of(error, run.leaving)
+        raise
+    finally:
+        try:
+            await items.aclose()
+        finally:
+            log.finished(stream=True, outcome=outcome, seconds=perf_counter() - started)

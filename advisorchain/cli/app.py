@@ -1,0 +1,136 @@
+"""The command's options, in one place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from advisorchain import __version__
+from advisorchain.errors import MissingExtraError
+
+try:
+    import typer
+
+    from advisorchain.cli import chat as chatting
+    from advisorchain.cli import conversations as kept
+    from advisorchain.cli.parts import default_memory
+except ImportError as error:
+    if not error.name or error.name.startswith("advisorchain"):
+        raise
+    missing = error.name.partition(".")[0]
+    raise MissingExtraError(f'the command needs `{missing}`: pip install "advisorchain[cli]"') from error
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="advisorchain",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Chat with a model through a chain of advisors, with a memory that lasts.",
+)
+conversations = typer.Typer(no_args_is_help=True, help="List, show, export and delete what was said.")
+app.add_typer(conversations, name="conversations")
+
+Memory = Annotated[
+    str,
+    typer.Option(
+        "--memory",
+        metavar="PATH|URL",
+        envvar="ADVISORCHAIN_MEMORY",
+        default_factory=default_memory,
+        show_default="a file in your data folder",
+        help="Where conversations are kept: a SQLite file, or a URL such as memory://.",
+    ),
+]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Conversation ids.")]
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        print(f"advisorchain {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Tell the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def chat(
+    memory: Memory,
+    conversation: Annotated[str, typer.Option(metavar="ID", help="Which conversation to go on with.")] = "default",
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help="gguf: the small local model; gguf:FILE: another one; module:attr: any chat model or function.",
+        ),
+    ] = "gguf",
+    advisor: Annotated[
+        list[str] | None, typer.Option(metavar="module:attr", help="An advisor to add to the chain. May be repeated.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is told about its task.")] = None,
+    window: Annotated[int, typer.Option(min=1, metavar="N", help="How many messages the model sees at most.")] = 20,
+    timeout: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="How long one answer may take.")
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="After each answer, show on stderr which advisor ran when, and for how long.")
+    ] = False,
+) -> None:
+    """Chat in the terminal. The conversation is remembered for the next time.
+
+    Ctrl-C stops an answer; what you have seen of it is kept. Ctrl-D, or Ctrl-C at the prompt, ends the chat.
+
+    In a pipe, standard input is one prompt and standard output the answer: echo "hi" | advisorchain chat
+    """
+    setting = chatting.Setting(
+        model=model,
+        advisors=tuple(advisor or ()),
+        memory=memory,
+        window=window,
+        conversation=conversation,
+        system=system,
+        timeout=timeout,
+        trace=trace,
+    )
+    chatting.chat(setting)
+
+
+@conversations.command("list")
+def list_conversations(memory: Memory) -> None:
+    """List the conversations: when they were last used, how many messages they have, and their ids."""
+    kept.list_all(memory)
+
+
+@conversations.command()
+def show(memory: Memory, id: Annotated[str, typer.Argument(metavar="ID", help="A conversation id.")]) -> None:
+    """Show what was said in a conversation."""
+    kept.show(memory, id)
+
+
+@conversations.command()
+def export(
+    memory: Memory,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Conversation ids; none: all.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to standard output.")
+    ] = None,
+) -> None:
+    """Export conversations as JSON Lines: one message a line, with its conversation id, place, time and turn."""
+    kept.export(memory, tuple(ids or ()), output)
+
+
+@conversations.command()
+def delete(memory: Memory, ids: Ids, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+    """Delete conversations for good."""
+    kept.delete(memory, tuple(ids), ask=None if yes else _confirm)
+
+
+def _confirm(question: str) -> bool:
+    return typer.confirm(question, err=True)

@@ -1,0 +1,28 @@
+"""Conversations: a policy over a repository.
+
+`ChatMemory` is what an application holds. Its policy (`MessageWindow`, `Unbounded`) says how much of a conversation a prompt
+carries, its repository where conversations are kept; any policy goes with any repository.
+"""
+
+from advisorchain.memory.chat_memory import ChatMemory, Turn
+from advisorchain.memory.policies import MemoryPolicy, MessageWindow, Unbounded
+from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
+from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
+from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, Page, Recall
+from advisorchain.memory.urls import open_repository
+
+__all__ = [
+    "ChatMemory",
+    "ChatMemoryRepository",
+    "Conversation",
+    "Entry",
+    "InMemoryChatMemoryRepository",
+    "MemoryPolicy",
+    "MessageWindow",
+    "Page",
+    "Recall",
+    "SqliteChatMemoryRepository",
+    "Turn",
+    "Unbounded",
+    "open_repository",
+]

@@ -1,0 +1,1 @@
+"""Stores of conversations, one backend a file."""

@@ -1,0 +1,104 @@
+"""One thread that works for tasks of any event loop, for what belongs to one thread only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, Generic, TypeVar
+
+from anyio import CancelScope, Event
+from anyio.lowlevel import checkpoint_if_cancelled, current_token
+
+from advisorchain.errors import StorageError
+
+_T = TypeVar("_T")
+
+
+class OwnThread:
+    """Runs jobs one after the other, in the order in which they came, from asyncio and trio alike.
+
+    A job that began also ends when its task is cancelled; one that still waits is left out. This takes half of the time
+    that a hop by `anyio.to_thread` does, and needs no lock around a connection. The thread starts with the first job.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._process = os.getpid()
+
+    async def run(self, work: Callable[[Job[_T]], _T]) -> _T:
+        """What `work` returns or raises; it is given its job, to see whether its task has been cancelled."""
+        await checkpoint_if_cancelled()
+        job = Job(work)
+        self._submit(job)
+        try:
+            await job.done.wait()
+        except BaseException:
+            job.is_given_up = True
+            with CancelScope(shield=True):  # nobody shall find a job at work that nobody waits for
+                await job.done.wait()
+            raise
+        return job.outcome()
+
+    def stop(self) -> None:
+        """End the thread after the jobs that were submitted."""
+        self._jobs.put(None)
+
+    def _submit(self, job: Job[Any]) -> None:
+        if self._process != os.getpid():  # the thread, and whatever it owned, stayed in the parent
+            raise StorageError(f"{self._name} was made before this process was forked; make one in each process")
+        with self._lock:
+            if self._thread is None:
+                self._thread = Thread(target=_serve, args=(self._jobs,), name=self._name, daemon=True)
+                self._thread.start()
+        self._jobs.put(job)
+
+
+class Job(Generic[_T]):
+    """A piece of work and the task that waits for it."""
+
+    __slots__ = ("_error", "_result", "_wake", "_work", "done", "is_given_up")
+
+    def __init__(self, work: Callable[[Job[_T]], _T]) -> None:
+        self._work = work
+        self._result: _T | None = None
+        self._error: BaseException | None = None
+        self._wake = _waker()
+        self.done: Final = Event()
+        self.is_given_up = False
+
+    def perform(self) -> None:
+        """Work, in the thread, and wake the task."""
+        try:
+            if not self.is_given_up:
+                self._result = self._work(self)
+        except BaseException as error:
+            self._error = error
+        try:
+            self._wake(self.done.set)
+        except RuntimeError:  # the task's event loop has ended without waiting for it
+            pass
+
+    def outcome(self) -> _T:
+        """What the work returned or raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
+
+
+def _serve(jobs: SimpleQueue[Job[Any] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job.perform()
+        del job  # what it holds shall not wait for the next one
+
+
+def _waker() -> Callable[[Callable[[], object]], object]:
+    """The running event loop's own way of being called from another thread."""
+    token = current_token()
+    loop: Any = getattr(token, "native_token", token)  # before anyio 4.12 it was the token itself
+    wake: Callable[[Callable[[], object]], object] = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+    return wake

@@ -1,0 +1,187 @@
+"""Conversations in one SQLite file, with nothing to install: the standard library's sqlite3."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+
+from advisorchain.exchange import checked_conversation_id
+from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _sqlite_rows as rows
+from advisorchain.memory.repositories._sqlite_file import SqliteFile
+from advisorchain.memory.repository import Conversation, Entry, Page, Recall, checked_batch
+from advisorchain.messages import Message
+
+__all__ = ["SqliteChatMemoryRepository"]
+
+
+class SqliteChatMemoryRepository:
+    """Keeps conversations in a SQLite file, opened on first use, that any number of processes on this machine may share.
+
+    May be used from any thread and event loop, on asyncio and trio; each call is one transaction in one hop to a worker
+    thread. The file is in WAL mode (`path`-wal and `path`-shm lie beside it while it is open): not for network folders.
+
+    What was acknowledged survives the end of the process, also by `kill -9`, with every setting of `synchronous`. When
+    the machine crashes or loses power, "FULL" keeps every acknowledged turn, at the price of waiting for the disk on
+    each; "NORMAL" may lose the newest turns, whole, and never damages the file; "OFF" may damage it.
+
+    Args:
+        path: a file in a folder that is there, or ":memory:" for a database that ends with the repository.
+        synchronous: "OFF", "NORMAL" or "FULL".
+        timeout: seconds to wait for another process's lock before StorageError.
+        clock: tells seconds; leases run out by it. All processes on one file must have the same.
+
+    Raises:
+        ConfigurationError: an argument that cannot work. What is wrong with the file shows on first use.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: str = "NORMAL",
+        timeout: float = 30.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._file = SqliteFile(path, synchronous, timeout)
+        self._clock = clock
+        self._entries = rows.EntryReader(self._file.path)
+
+    async def append(
+        self,
+        conversation_id: str,
+        messages: Iterable[Message],
+        *,
+        turn_id: str,
+        expected: int | None = None,
+        incarnation: int | None = None,
+        token: int | None = None,
+    ) -> int:
+        """Add messages at the end, all or none; see `ChatMemoryRepository.append`."""
+        checked_conversation_id(conversation_id)
+        batch = checked_batch(messages)
+        _log.checked_text(turn_id, "turn_id")
+
+        def work(db: sqlite3.Connection) -> int:
+            log = rows.find(db, conversation_id, turn_id)
+            if not batch:
+                return log.revision
+            _log.check_incarnation(incarnation, log.incarnation)
+            if log.has_turn:
+                return log.revision
+            lease = None if token is None else rows.lease_token(db, conversation_id)
+            _log.check_writer(expected=expected, revision=log.revision, lease=lease, token=token)
+            created = _log.now()
+            systems = self._entries.systems(db, log)
+            new, systems = _log.numbered(batch, log.next_sequence, turn_id, created, systems)
+            return rows.add(db, log if log.key else rows.create(db, conversation_id, created), new, systems, created)
+
+        return await self._file.run("BEGIN IMMEDIATE" if batch else "BEGIN", work)
+
+    async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:
+        """Read what a policy needs; see `ChatMemoryRepository.recall`. Costs what the tail costs."""
+        checked_conversation_id(conversation_id)
+        most = -1 if last is None else _log.checked_number(last, "last", least=0)
+        end = rows.END if before is None else _log.checked_number(before, "before", least=0, most=rows.END)
+
+        def work(db: sqlite3.Connection) -> Recall:
+            log = rows.find(db, conversation_id)
+            if not log.key:
+                return Recall()
+            tail, question = self._entries.tail(db, log, end, most)
+            systems, summary = self._entries.systems(db, log, end), self._entries.summary(db, log, end)
+            return Recall(log.revision, log.incarnation, log.size, tuple(tail), systems, question, summary)
+
+        return await self._file.run("BEGIN", work)
+
+    async def page(
+        self, conversation_id: str, *, after: str | None = None, limit: int = 100, newest_first: bool = False
+    ) -> Page[Entry]:
+        """Entries by sequence; see `ChatMemoryRepository.page`."""
+        checked_conversation_id(conversation_id)
+        most = _log.checked_number(limit, "limit", least=1)
+
+        def work(db: sqlite3.Connection) -> Page[Entry]:
+            log = rows.find(db, conversation_id)
+            place = (rows.END if newest_first else 0) if after is None else _log.position(after, log.incarnation)
+            if place is None:
+                return Page(())
+            items, more = _log.page_of(self._entries.part(db, log, place, most + 1, newest_first), most)
+            return Page(items, _log.cursor(log.incarnation, items[-1].sequence) if more else None)
+
+        return await self._file.run("BEGIN", work)
+
+    async def replace(
+        self, conversation_id: str, messages: Iterable[Message | Entry], *, expected: int | None = None
+    ) -> int:
+        """Put these messages in place of all that are there; see `ChatMemoryRepository.replace`."""
+        checked_conversation_id(conversation_id)
+        items = _log.checked_items(messages)
+
+        def work(db: sqlite3.Connection) -> int:
+            log = rows.find(db, conversation_id)
+            _log.check_writer(expected=expected, revision=log.revision, lease=None, token=None)
+            if not items:
+                rows.delete(db, log.key)
+                return 0
+            created = _log.now()
+            stored = self._entries.part(db, log, 0, log.size)
+            new, systems = _log.laned(_log.replacement(stored, items, log.next_sequence, created))
+            log = rows.clear(db, log) if log.key else rows.create(db, conversation_id, created)
+            return rows.add(db, log, new, systems, created)
+
+        return await self._file.run("BEGIN IMMEDIATE", work)
+
+    async def delete(self, conversation_id: str) -> bool:
+        """Remove the conversation with all its rows; False when there was none."""
+        checked_conversation_id(conversation_id)
+
+        def work(db: sqlite3.Connection) -> bool:
+            self._entries.forget()
+            return rows.delete(db, rows.find(db, conversation_id).key)
+
+        return await self._file.run("BEGIN IMMEDIATE", work)
+
+    async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Conversation]:
+        """The conversations whose ids begin with `prefix`, by id; see `ChatMemoryRepository.conversations`."""
+        low = _log.checked_prefix(prefix, "prefix")
+        last = "" if after is None else _log.checked_prefix(after, "after")
+        most = _log.checked_number(limit, "limit", least=1)
+        found = await self._file.run("BEGIN", lambda db: rows.listed(db, low, last, most + 1))
+        items, more = _log.page_of(found, most)
+        return Page(items, items[-1].conversation_id if more else None)
+
+    async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
+        """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
+        checked_conversation_id(conversation_id)
+        _log.checked_text(owner, "owner")
+        length = _log.checked_seconds(seconds)
+
+        def work(db: sqlite3.Connection) -> int | None:
+            now = self._clock()
+            row = db.execute(
+                "SELECT token, owner FROM leases WHERE conversation_id = ? AND expires > ?", (conversation_id, now)
+            ).fetchone()
+            if row is None:
+                db.execute("DELETE FROM leases WHERE conversation_id = ?", (conversation_id,))
+                new = (conversation_id, owner, now + length)
+                return db.execute("INSERT INTO leases (conversation_id, owner, expires) VALUES (?, ?, ?)", new).lastrowid
+            if row[1] != owner:
+                return None
+            db.execute("UPDATE leases SET expires = ? WHERE token = ?", (now + length, row[0]))
+            return int(row[0])
+
+        return await self._file.run("BEGIN IMMEDIATE", work)
+
+    async def release(self, conversation_id: str, token: int) -> None:
+        """Give a lease back. A stale token does nothing."""
+        checked_conversation_id(conversation_id)
+        statement = "DELETE FROM leases WHERE conversation_id = ? AND token = ?"
+        given = (conversation_id, _log.checked_number(token, "token", least=0))
+        await self._file.run("BEGIN IMMEDIATE", lambda db: db.execute(statement, given))
+
+    async def aclose(self) -> None:
+        """Close the file. The repository cannot be used after that; closing twice is fine."""
+        await self._file.aclose()

@@ -1,0 +1,182 @@
+"""Spans and log events: the only module that knows OpenTelemetry and structlog.
+
+Nothing of a prompt or an answer is recorded, only what happened: which advisor ran when, in which order, how long, and
+how it ended. A stream never holds an OpenTelemetry context across a `yield`: a span is current only while the next item is
+fetched, so that nothing leaks into the reader and closing in another task is safe.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Final
+
+import structlog
+from anyio import get_cancelled_exc_class
+from opentelemetry import context as otel_context
+from opentelemetry import trace as otel_trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+
+from advisorchain._version import __version__
+
+__all__ = ["ChainLog", "Clock", "Telemetry", "done_failed", "end_span", "start_span", "status_of", "wanted"]
+
+_SCOPE: Final = "advisorchain"
+
+# Without this an application that has not configured structlog would see every event on stdout.
+_STDLIB_LOGGER: Final = logging.getLogger(_SCOPE)
+_STDLIB_LOGGER.addHandler(logging.NullHandler())
+_STDLIB: Final = structlog.wrap_logger(
+    _STDLIB_LOGGER,
+    wrapper_class=structlog.stdlib.BoundLogger,
+    processors=[
+        structlog.stdlib.filter_by_level,
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.render_to_log_kwargs,
+    ],
+)
+_DEBUG: Final = logging.DEBUG
+_is_configured: Final = structlog.is_configured
+_is_enabled: Final = _STDLIB_LOGGER.isEnabledFor
+
+
+def _logger() -> Any:
+    return structlog.get_logger(_SCOPE) if structlog.is_configured() else _STDLIB
+
+
+def done_failed(advisor: str, order: int, error: BaseException) -> None:
+    """Log what a `done` raised when there is no one left to raise it to: the task is being cancelled."""
+    _logger().warning("advisorchain.done.failed", advisor=advisor, order=order, error_type=type(error).__qualname__)
+
+
+class ChainLog:
+    """A chain's log events, by structlog where the application has configured it, else by `logging`."""
+
+    __slots__ = ("_bound", "_chain", "_configured")
+
+    def __init__(self, chain: str) -> None:
+        self._chain = chain
+        self._configured = False
+        self._bound: Any = _STDLIB.bind(chain=chain)
+
+    def finished(self, *, stream: bool, outcome: str, seconds: float) -> None:
+        """A call or stream has ended."""
+        self._logger().debug("advisorchain.chain.finished", stream=stream, outcome=outcome, duration=round(seconds, 6))
+
+    def short_circuit(self, advisor: str, order: int) -> None:
+        """An advisor has answered without the rest of the chain."""
+        self._logger().info("advisorchain.advisor.short_circuit", advisor=advisor, order=order)
+
+    def _logger(self) -> Any:
+        configured = structlog.is_configured()
+        if configured is not self._configured:  # bound once, and again when the application configures structlog later
+            self._configured = configured
+            self._bound = _logger().bind(chain=self._chain)
+        return self._bound
+
+
+class Telemetry:
+    """Where a chain's spans go.
+
+    Args:
+        tracer_provider: None is OpenTelemetry's global one, also when it is set after the chain was built.
+    """
+
+    __slots__ = ("_tracer",)
+
+    def __init__(self, *, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer: Tracer | None = None
+        provider = tracer_provider or otel_trace.get_tracer_provider()
+        if not isinstance(provider, otel_trace.ProxyTracerProvider):
+            self._tracer = _tracer_of(provider)
+
+    def tracer(self) -> Tracer | None:
+        """The tracer; None while no provider is set."""
+        if self._tracer is None and (provider := _global_provider()) is not None:
+            self._tracer = _tracer_of(provider)
+        return self._tracer
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is a tracer for good."""
+        return self._tracer is not None
+
+
+def _tracer_of(provider: TracerProvider) -> Tracer:
+    return provider.get_tracer(_SCOPE, __version__)
+
+
+def _global_provider() -> TracerProvider | None:
+    provider = otel_trace.get_tracer_provider()
+    return None if isinstance(provider, otel_trace.ProxyTracerProvider) else provider
+
+
+def wanted() -> bool:
+    """Whether anybody may want to hear of a call: a tracer provider was set, or a log is listening.
+
+    Asked on every call. OpenTelemetry's public function looks into the environment each time, which costs half of a call
+    through ten advisors, so the variable behind it is read; a release without that variable is asked in public after all.
+    """
+    try:
+        provider = otel_trace._TRACER_PROVIDER
+    except AttributeError:
+        provider = _global_provider()
+    return provider is not None or _is_configured() or _is_enabled(_DEBUG)
+
+
+class Clock:
+    """Adds up the seconds that something was at work, and has its span current meanwhile."""
+
+    __slots__ = ("context", "seconds", "span")
+
+    def __init__(self, span: Span, context: Context) -> None:
+        self.span = span
+        self.context = context
+        self.seconds = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Never around a `yield` of a stream."""
+        token = otel_context.attach(self.context)
+        started = perf_counter()
+        foreign = False
+        try:
+            yield
+        except GeneratorExit:
+            foreign = True  # finalised in another context, where this token means nothing
+            raise
+        finally:
+            self.seconds += perf_counter() - started
+            if not foreign:
+                self.context = otel_context.get_current()  # keep a span that an advisor holds open itself
+                otel_context.detach(token)
+
+
+def start_span(tracer: Tracer, name: str, parent: Context, attributes: dict[str, Any], *, client: bool = False) -> Clock:
+    """Start a span beneath `parent`; it is current only while its clock runs. Values that are None are left out."""
+    kind = SpanKind.CLIENT if client else SpanKind.INTERNAL
+    known = {key: value for key, value in attributes.items() if value is not None}
+    span = tracer.start_span(name, context=parent, kind=kind, attributes=known)
+    return Clock(span, otel_trace.set_span_in_context(span, parent))
+
+
+def end_span(clock: Clock, attributes: dict[str, Any], error: BaseException | None = None) -> None:
+    """End a span. Of an error only the type is told: its text may hold what a user wrote."""
+    span = clock.span
+    if span.is_recording():
+        span.set_attributes({key: value for key, value in attributes.items() if value is not None})
+        if error is not None:
+            name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+            span.set_attribute("error.type", name)
+            span.set_status(Status(StatusCode.ERROR, name))
+    span.end()
+
+
+def status_of(error: BaseException, leaving: str) -> str:
+    """The outcome that an exception means: "closed", "cancelled" or "error"."""
+    if isinstance(error, GeneratorExit):
+        return leaving
+    return "cancelled" if isinstance(error, get_cancelled_exc_class()) else "error"

@@ -1,0 +1,177 @@
+"""What a chain costs beside bare Python, as ratios of process CPU time; both sides measured in turn within each round.
+
+`python tests/benchmarks/ratios.py` prints them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from floors import RESPONSE, model, nested_closures, nested_generators, stream_model
+
+from advisorchain import AdvisorChain, BaseAdvisor, ChatRequest, ChatResponse, TextTransform, UserMessage
+
+ROUNDS = 11
+CALLS = 3_000
+CHUNKS = 1_000
+STREAMS = 12
+PROMPT = (UserMessage("hello"),)
+
+Work = Callable[[], Awaitable[None]]
+
+
+class Hooks(BaseAdvisor):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def before(self, request: ChatRequest) -> ChatRequest:
+        return request
+
+    def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+        return response
+
+
+class Around:
+    order = 0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def advise_call(self, request: ChatRequest, next: Any) -> ChatResponse:
+        return await next(request)  # type: ignore[no-any-return]
+
+
+class PassThrough(BaseAdvisor):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def transform(self, request: ChatRequest) -> TextTransform:
+        return _PASS
+
+
+class _Pass:
+    def feed(self, text: str) -> str:
+        return text
+
+    def flush(self) -> str:
+        return ""
+
+
+_PASS = _Pass()
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One ratio, with the most that it may be."""
+
+    name: str
+    limit: float
+    measured: Work
+    base: Work
+
+
+def chain_of(kind: Any, count: int, model_function: Any, **options: Any) -> AdvisorChain:
+    return AdvisorChain(model_function, [kind(f"a{place}") for place in range(count)], **options)
+
+
+def calls(chain: AdvisorChain) -> Work:
+    async def work() -> None:
+        for _ in range(CALLS):
+            await chain.call(PROMPT)
+
+    return work
+
+
+def bare_calls(function: Callable[[Any], Awaitable[ChatResponse]]) -> Work:
+    request = ChatRequest(PROMPT)
+
+    async def work() -> None:
+        for _ in range(CALLS):
+            assert await function(request) is RESPONSE
+
+    return work
+
+
+def streams(chain: AdvisorChain) -> Work:
+    async def work() -> None:
+        for _ in range(STREAMS):
+            async with chain.stream(PROMPT) as stream:
+                async for _chunk in stream:
+                    pass
+
+    return work
+
+
+def bare_streams(function: Callable[[Any], Any]) -> Work:
+    async def work() -> None:
+        for _ in range(STREAMS):
+            async for _chunk in function(None):
+                pass
+
+    return work
+
+
+def all_ratios() -> list[Ratio]:
+    stream = stream_model(CHUNKS)
+    nested = bare_calls(nested_closures(10))
+    hooks_call = calls(chain_of(Hooks, 10, model))
+    hooks_stream = streams(chain_of(Hooks, 10, stream))
+    return [
+        Ratio("call, 10 before/after advisors / 10 nested closures", 2.4, hooks_call, nested),
+        Ratio("call, 10 advise_call advisors / 10 nested closures", 2.0, calls(chain_of(Around, 10, model)), nested),
+        Ratio("chunk, 10 hook-only advisors / none", 1.1, hooks_stream, streams(chain_of(Hooks, 0, stream))),
+        Ratio("chunk, 10 hook-only advisors / bare generator", 3.0, hooks_stream, bare_streams(stream)),
+        Ratio(
+            "chunk, 5 text transforms / 5 nested generators",
+            1.3,
+            streams(chain_of(PassThrough, 5, stream)),
+            bare_streams(nested_generators(5, CHUNKS)),
+        ),
+        Ratio(
+            "call, 10 advisors, telemetry not configured / telemetry=None",
+            1.1,
+            hooks_call,
+            calls(chain_of(Hooks, 10, model, telemetry=None)),
+        ),
+    ]
+
+
+async def _cpu(work: Work) -> int:
+    gc.collect()
+    started = time.process_time_ns()
+    await work()
+    return time.process_time_ns() - started
+
+
+async def measure(ratio: Ratio, rounds: int = ROUNDS) -> float:
+    """The median over rounds of measured / base, the order of the two reversed each round."""
+    await ratio.measured()
+    await ratio.base()
+    found = []
+    for round_ in range(rounds):
+        if round_ % 2:
+            base, measured = await _cpu(ratio.base), await _cpu(ratio.measured)
+        else:
+            measured, base = await _cpu(ratio.measured), await _cpu(ratio.base)
+        found.append(measured / base)
+    return statistics.median(found)
+
+
+def main() -> None:
+    for ratio in all_ratios():
+        found = asyncio.run(measure(ratio))
+        print(f"{found:5.2f}  (at most {ratio.limit})  {ratio.name}")
+
+
+if __name__ == "__main__":
+    main()

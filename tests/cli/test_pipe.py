@@ -1,0 +1,140 @@
+"""`advisorchain chat` in a pipe."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_standard_input_is_one_prompt_and_standard_output_the_answer(run: Run) -> None:
+    ended = run("chat", input="line one\nline two\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "heard: line one\nline two\n", "")
+
+
+def test_the_next_start_remembers(run: Run, home: Path) -> None:
+    assert run("chat", input="My name is Ada").returncode == 0
+    assert run("chat", input="again").stdout == "heard: My name is Ada | heard: My name is Ada | again\n"
+    assert run("chat", "--conversation", "other", input="again").stdout == "heard: again\n"
+    assert (home / "data" / "advisorchain" / "conversations.db").is_file()
+
+
+def test_memory_system_and_window(run: Run, home: Path) -> None:
+    there = ("--memory", "kept.db")
+    assert run("chat", *there, "--system", "Be brief.", input="a").stdout == "heard: Be brief. | a\n"
+    assert (home / "kept.db").is_file()
+    assert run("chat", *there, "--window", "1", input="b").stdout == "heard: b\n"
+    assert run("chat", "--memory", "memory://", input="c").stdout == "heard: c\n"
+    assert not (home / "data").exists()
+
+
+def test_a_custom_advisor_stands_behind_memory(run: Run) -> None:
+    ended = run("chat", "--advisor", "scripted:Shout", "--trace", input="hi")
+    assert ended.stdout == "HEARD: HI\n"
+    spans = [line.split("  ")[0].strip(" └─├│") for line in ended.stderr.splitlines()]
+    assert spans == ["span", "advisor_chain chat", "advisor memory", "advisor shout", "chat answer"]
+    assert run("chat", input="so").stdout == "heard: hi | HEARD: HI | so\n"
+
+
+def test_a_failing_model_is_one_line_and_status_1(run: Run) -> None:
+    ended = run("chat", "--trace", input="fail")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    *tree, last = ended.stderr.splitlines()
+    assert last == "advisorchain: RuntimeError: the model broke"
+    assert [line.split()[-1] for line in tree[1:]] == ["error", "error", "error"]
+
+
+def test_a_timeout_is_one_line_and_status_1(run: Run) -> None:
+    ended = run("chat", "--timeout", "0.05", input="wait")
+    assert (ended.returncode, ended.stdout) == (1, "one two\n")
+    assert len(ended.stderr.splitlines()) == 1
+    assert "timeout" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--model", "gpt"), "`--model` is `gpt`; give gguf, gguf:FILE or module:attr"),
+        (("--model", "nowhere:model"), "names the module `nowhere`, which is not there"),
+        (("--model", "scripted:nothing"), "`scripted` has no `nothing`"),
+        (("--model", "broken:model"), "`broken` cannot be imported: ZeroDivisionError"),
+        (("--model", "gguf:"), "`gguf:` without a file"),
+        (("--model", "scripted:escape"), "async"),
+        (("--advisor", "scripted:SCRIPT"), "`scripted` has no `SCRIPT`"),
+        (("--advisor", "scripted:answer"), "advisor"),
+        (("--memory", "text.db"), "text.db"),
+        (("--memory", "nowhere/kept.db"), "nowhere/kept.db"),
+        (("--memory", "cloud://kept"), "unknown scheme `cloud`"),
+        (("--conversation", " "), "`conversation_id` is blank"),
+    ],
+)
+def test_what_cannot_begin_is_one_line_and_status_1(run: Run, home: Path, args: tuple[str, ...], told: str) -> None:
+    (home / "broken.py").write_text("1 / 0")
+    (home / "text.db").write_text("this is no database, only a text that is long enough to be read as one. " * 20)
+    ended = run("chat", *args, input="hi", model=None if "--model" in args else "scripted:answer")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert told in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_an_empty_prompt_and_one_that_is_no_text(run: Run, home: Path) -> None:
+    assert "`prompt` is empty" in run("chat", input="  \n").stderr
+    command = [sys.executable, "-m", "advisorchain.cli", "chat", "--model", "scripted:answer"]
+    env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    ended = subprocess.run(command, input=b"\xff\xfe", capture_output=True, cwd=home, env=env, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (1, b"advisorchain: standard input is not utf-8\n")
+
+
+def test_ctrl_c_keeps_what_was_seen(home: Path) -> None:
+    command = [sys.executable, "-m", "advisorchain.cli", "chat", "--model", "scripted:answer", "--memory", "kept.db"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=home) as chat:
+        assert chat.stdin is not None
+        assert chat.stdout is not None
+        assert chat.stderr is not None
+        chat.stdin.write(b"wait")
+        chat.stdin.close()
+        assert chat.stdout.read(7) == b"one two"
+        chat.send_signal(signal.SIGINT)
+        assert chat.stderr.read() == b"stopped; what you see of the answer is kept\n"
+        assert chat.wait(30) == 130
+    stored = [row[0] for row in sqlite3.connect(home / "kept.db").execute("SELECT message FROM entries ORDER BY sequence")]
+    assert ["wait" in stored[0], "one two" in stored[1], '"partial":true' in stored[1]] == [True, True, True]
+
+
+def test_a_reader_that_leaves_is_no_traceback(home: Path) -> None:
+    command = [sys.executable, "-m", "advisorchain.cli", "chat", "--model", "scripted:answer"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.PIPE, cwd=home) as chat:
+        os.close(writing)
+        _, told = chat.communicate(b"hi", timeout=60)
+    assert (chat.returncode, told) == (1, b"")
+
+
+def test_wrong_usage_is_status_2(run: Run) -> None:
+    for args in (("chat", "--window", "0"), ("chat", "--no-such-option"), ("no-such-command",)):
+        ended = run(*args)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert "Error" in ended.stderr
+
+
+def test_help_and_version(run: Run) -> None:
+    helped = run("chat", "--help", model=None)
+    assert helped.returncode == 0
+    assert "Ctrl-C stops an answer" in helped.stdout
+    assert run("--version").stdout.startswith("advisorchain ")
+
+
+def test_a_missing_extra_names_the_command(home: Path) -> None:
+    code = "import sys; sys.modules['typer'] = None; from advisorchain.cli.__main__ import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=home, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == 'advisorchain: the command needs `typer`: pip install "advisorchain[cli]"\n'

@@ -1,0 +1,461 @@
+"""What the in-memory and the SQLite repository do alike, beyond the public laws."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from advisorchain.errors import (
+    ConfigurationError,
+    ConversationConflictError,
+    ConversationIdError,
+    LeaseLostError,
+    MessageError,
+    StorageError,
+)
+from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
+from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
+from advisorchain.memory.repository import Entry, in_force
+from advisorchain.memory.urls import open_repository
+from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
+
+
+@pytest.fixture(params=["memory", "sqlite-memory", "sqlite-file"])
+def opened(request: pytest.FixtureRequest, tmp_path: Any) -> Callable[..., Any]:
+    @asynccontextmanager
+    async def opened_(**options: Any) -> AsyncIterator[Any]:
+        makers: dict[str, Callable[[], Any]] = {
+            "memory": lambda: InMemoryChatMemoryRepository(**options),
+            "sqlite-memory": lambda: SqliteChatMemoryRepository(":memory:", **options),
+            "sqlite-file": lambda: SqliteChatMemoryRepository(tmp_path / "chat.db", **options),
+        }
+        repository = makers[request.param]()
+        try:
+            yield repository
+        finally:
+            await repository.aclose()
+
+    return opened_
+
+
+def pair(number: int) -> list[Message]:
+    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
+
+
+async def everything(repository: Any, conversation_id: str = "c") -> tuple[Entry, ...]:
+    return (await repository.page(conversation_id, limit=1_000_000)).items
+
+
+async def test_B013_a_batch_of_fifty_keeps_its_order_and_its_times(opened: Any) -> None:
+    async with opened() as repository:
+        await repository.append("c", [UserMessage(f"Message {n}") for n in range(50)], turn_id="t")
+        first = await everything(repository)
+        await repository.append("c", pair(1), turn_id="t2")
+        for _ in range(10):
+            again = await everything(repository)
+            assert again[:50] == first
+        assert [entry.message.text for entry in first] == [f"Message {n}" for n in range(50)]
+        assert len({entry.created for entry in first}) == 1
+
+
+async def test_B042_long_messages_are_stored_whole(opened: Any) -> None:
+    batch = [UserMessage("ü" * length) for length in (4001, 65_536, 1_000_000)]
+    result = ToolMessage("r" * 200_000, tool_call_id="k", structured={"rows": ["x" * 1000] * 200})
+    async with opened() as repository:
+        await repository.append("c", [*batch, result], turn_id="t")
+        assert [entry.message for entry in await everything(repository)] == [*batch, result]
+
+
+async def test_B043_long_and_special_ids_do_not_collide(opened: Any) -> None:
+    ids = ["x" * 36 + "1", "x" * 36 + "2", "x" * 64, "ж" * 255, "a:b/c%d_e", "ключ", "用户-1"]
+    async with opened() as repository:
+        for name in ids:
+            await repository.append(name, [UserMessage(name)], turn_id="t")
+        for name in ids:
+            assert [entry.message.text for entry in await everything(repository, name)] == [name]
+        with pytest.raises(ConversationIdError, match="255"):
+            await repository.append("x" * 256, [UserMessage("x")], turn_id="t")
+
+
+async def test_B045_nul_is_kept_and_the_conversation_goes_on(opened: Any) -> None:
+    turn: list[Message] = [
+        UserMessage("run it", metadata={"nul": "a\0b", "\0": 1}),
+        AssistantMessage(tool_calls=(ToolCall("k", "run", '{"s":"\\u0000"}'),)),
+        ToolMessage("ab\0cd", tool_call_id="k", structured={"stdout": "ab\0cd"}),
+        AssistantMessage("done\0"),
+    ]
+    async with opened() as repository:
+        await repository.append("c", turn, turn_id="t0")
+        for number in range(1, 4):
+            recall = await repository.recall("c", 20)
+            await repository.append("c", pair(number), turn_id=f"t{number}", expected=recall.revision)
+        assert [entry.message for entry in await everything(repository)][:4] == turn
+        assert (await repository.recall("c", 20)).count == 10
+
+
+async def test_B130_time_zones_and_a_clock_set_back_do_not_matter(opened: Any, monkeypatch: Any) -> None:
+    def zone(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    async with opened() as repository:
+        zone("Asia/Tokyo")
+        start = datetime.now(UTC)
+        revision = await repository.append("c", pair(1), turn_id="t1")
+        zone("America/New_York")
+        earlier = start - timedelta(hours=1)
+        monkeypatch.setattr("advisorchain.memory.repositories._log.now", lambda: earlier)
+        monkeypatch.setattr("advisorchain.memory.repositories.in_memory.now", lambda: earlier)
+        await repository.append("c", pair(2), turn_id="t2", expected=revision)
+        entries = await everything(repository)
+        monkeypatch.undo()
+        time.tzset()
+        assert [entry.message.text for entry in entries] == ["u1", "a1", "u2", "a2"]
+        assert entries[2].created == earlier
+        assert timedelta(0) <= entries[0].created - start < timedelta(minutes=1)
+        assert all(entry.created.tzinfo is UTC for entry in entries)
+
+
+async def test_B156_twenty_tasks_add_forty_messages(opened: Any) -> None:
+    async with opened() as repository, anyio.create_task_group() as group:
+        for number in range(20):
+
+            async def add(number: int = number) -> None:
+                await repository.append("c", pair(number), turn_id=f"t{number}")
+
+            group.start_soon(add)
+    # read inside the repository's life
+    async with opened() as repository:
+        async with anyio.create_task_group() as group:
+            for number in range(20):
+
+                async def add_again(number: int = number) -> None:
+                    await repository.append("d", pair(number), turn_id=f"t{number}")
+
+                group.start_soon(add_again)
+        texts = [entry.message.text for entry in await everything(repository, "d")]
+        assert len(texts) == 40
+        assert all(texts[place][1:] == texts[place + 1][1:] for place in range(0, 40, 2))
+
+
+async def test_B162_a_tool_result_added_by_hand_keeps_its_content(opened: Any) -> None:
+    result = ToolMessage("bye", tool_call_id="id1", name="exit")
+    async with opened() as repository:
+        await repository.append("c", [result], turn_id="t")
+        assert [entry.message for entry in await everything(repository)] == [result]
+    with pytest.raises(MessageError, match="tool_call_id"):
+        ToolMessage("bye", tool_call_id="", name="exit")
+
+
+async def test_B158_threads_and_tasks_write_while_others_read(opened: Any) -> None:
+    async def add(repository: Any, name: str, adds: int) -> None:
+        for number in range(adds):
+            await repository.append(name, pair(number), turn_id=f"t{number}")
+            found = await repository.recall(name, 20)
+            assert found.count == 2 * number + 2
+
+    async with opened() as repository:
+        async with anyio.create_task_group() as group:
+            for number in range(8):
+                backend = "trio" if number % 2 else "asyncio"  # every thread has an event loop of its own
+                run = _in_thread(add, repository, f"thread{number}", backend)
+                group.start_soon(to_thread.run_sync, run)
+                group.start_soon(add, repository, f"task{number}", 13)
+        rows = (await repository.conversations()).items
+        assert len(rows) == 16
+        assert {row.count for row in rows} == {26}
+
+
+def _in_thread(add: Any, repository: Any, name: str, backend: str) -> Callable[[], None]:
+    return lambda: anyio.run(add, repository, name, 13, backend=backend)
+
+
+@pytest.mark.parametrize("call", ["append", "recall", "replace", "delete", "acquire", "page"])
+async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(opened: Any, call: str) -> None:
+    """Cancels after 0, 1, 2, … turns of the event loop, until the call ends before it is cancelled."""
+    async with opened() as repository:
+        ended = 0
+        for turns in range(200):
+            name = f"c{turns}"
+            await repository.append(name, pair(1), turn_id="t1")
+            done = await _cancelled_after(turns, lambda name=name: _CALLS[call](repository, name))
+            texts = [entry.message.text for entry in await everything(repository, name)]
+            assert texts in _OUTCOMES.get(call, [["u1", "a1"]])
+            if call == "append" and done:
+                assert texts == ["u1", "a1", "u2", "a2"]
+            assert await repository.append(name, pair(3), turn_id="t3")  # it goes on
+            ended += done
+            if ended > 3:
+                return
+        pytest.fail("the call never ended")
+
+
+_CALLS: dict[str, Callable[[Any, str], Any]] = {
+    "append": lambda repository, name: repository.append(name, pair(2), turn_id="t2"),
+    "recall": lambda repository, name: repository.recall(name, 20),
+    "replace": lambda repository, name: repository.replace(name, pair(2)),
+    "delete": lambda repository, name: repository.delete(name),
+    "acquire": lambda repository, name: repository.acquire(name, "one", 5),
+    "page": lambda repository, name: repository.page(name),
+}
+_OUTCOMES = {
+    "append": [["u1", "a1"], ["u1", "a1", "u2", "a2"]],
+    "replace": [["u1", "a1"], ["u2", "a2"]],
+    "delete": [["u1", "a1"], []],
+}
+
+
+async def _cancelled_after(turns: int, call: Callable[[], Any]) -> bool:
+    done = False
+    async with anyio.create_task_group() as group:
+
+        async def work() -> None:
+            nonlocal done
+            await call()
+            done = True
+
+        group.start_soon(work)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    return done
+
+
+async def test_a_call_in_a_cancelled_scope_of_sqlite_does_nothing() -> None:
+    repository = SqliteChatMemoryRepository(":memory:")
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await repository.append("c", pair(1), turn_id="t1")
+    assert scope.cancelled_caught
+    assert (await repository.recall("c", 5)).count == 0
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await repository.aclose()  # closes all the same
+    with pytest.raises(StorageError, match="closed"):
+        await repository.recall("c", 5)
+
+
+async def test_use_after_close_is_a_clear_error(opened: Any) -> None:
+    async with opened() as repository:
+        await repository.append("c", pair(1), turn_id="t1")
+        await repository.aclose()
+        await repository.aclose()
+        for call in _CALLS.values():
+            with pytest.raises(StorageError, match=r"closed.*make a new"):
+                await call(repository, "c")
+
+
+async def test_a_lease_that_nobody_took_over_still_counts(opened: Any) -> None:
+    now = [100.0]
+    async with opened(clock=lambda: now[0]) as repository:
+        token = await repository.acquire("c", "one", 5)
+        now[0] += 60
+        assert await repository.append("c", pair(1), turn_id="t1", token=token) == 1
+        newer = await repository.acquire("c", "one", 5)
+        assert newer > token  # the lease had run out: the owner's earlier turn must not pass for this one
+        with pytest.raises(LeaseLostError, match="`token`"):
+            await repository.append("c", pair(2), turn_id="t2", token=token)
+        await repository.release("c", newer)
+        with pytest.raises(LeaseLostError):
+            await repository.append("c", pair(2), turn_id="t2", token=newer)
+
+
+async def test_B109_released_leases_leave_nothing_behind() -> None:
+    repository = InMemoryChatMemoryRepository()
+    for number in range(10_000):
+        token = await repository.acquire(f"c{number}", "one", 5)
+        assert token == number + 1
+        await repository.release(f"c{number}", token)
+    assert not repository._leases
+    assert not repository._logs
+
+
+async def test_a_stale_expected_never_hides_a_repeated_turn(opened: Any) -> None:
+    async with opened() as repository:
+        await repository.append("c", pair(1), turn_id="t1", expected=0)
+        assert await repository.append("c", pair(1), turn_id="t1", expected=0) == 1
+        with pytest.raises(ConversationConflictError) as caught:
+            await repository.append("c", pair(2), turn_id="t2", expected=0)
+        assert "u2" not in str(caught.value)
+
+
+async def test_replace_takes_entries_with_their_time_kind_and_what_they_cover(opened: Any) -> None:
+    async with opened() as repository:
+        for number in range(3):
+            await repository.append("c", pair(number), turn_id=f"t{number}")
+        old = await everything(repository)
+        zone = timezone(timedelta(hours=9))
+        moved = replace(old[3], created=old[3].created.astimezone(zone))
+        summary = Entry(90, "s", AssistantMessage("so far"), old[0].created, "summary", covers=3)
+        await repository.replace("c", [*old[:3], moved, summary, *old[4:]])
+        new = await everything(repository)
+        assert [entry.created for entry in new] == [entry.created for entry in (*old[:4], old[0], *old[4:])]
+        assert all(entry.created.tzinfo is UTC for entry in new)
+        assert (new[4].kind, new[4].covers) == ("summary", new[2].sequence)
+        recall = await repository.recall("c", 20)
+        assert recall.summary == new[4]
+        assert recall.tail == (*new[:4], *new[5:])
+        assert (await repository.recall("c", 20, before=new[4].sequence)).summary is None
+
+
+async def test_messages_are_shared_not_copied() -> None:
+    repository = InMemoryChatMemoryRepository()
+    message = UserMessage("hi", metadata={"deep": [1]})
+    await repository.append("c", [message], turn_id="t")
+    assert (await repository.recall("c", 1)).tail[0].message is message
+
+
+# --- both stores say the same of any history
+
+_systems = st.sampled_from(["A", "B", "C"]).map(SystemMessage)
+_message = st.one_of(
+    _systems, st.sampled_from("xy").map(UserMessage), st.sampled_from("xy").map(AssistantMessage),
+    st.just(ToolMessage("r", tool_call_id="k")),
+)  # fmt: skip
+_batch = st.lists(_message, max_size=4)
+_step = st.tuples(st.sampled_from(["append", "append", "append", "append", "replace", "edit", "delete", "again"]), _batch)
+
+
+def _plain(value: Any, start: float) -> Any:
+    """Without what is random or tells the time."""
+    lives: dict[int, int] = {}
+    entry = lambda e: e and (e.sequence, e.message, e.kind, e.covers)  # noqa: E731
+    return (
+        value.revision, lives.setdefault(value.incarnation, bool(value.incarnation)), value.count,
+        [entry(e) for e in value.tail], [entry(e) for e in value.systems], entry(value.question), entry(value.summary),
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=st.lists(_step, max_size=8), seed=st.integers(0, 2**16))
+def test_both_stores_give_the_same(steps: list[tuple[str, list[Message]]], seed: int) -> None:
+    anyio.run(_compare, steps, seed)
+
+
+async def _compare(steps: list[tuple[str, list[Message]]], seed: int) -> None:
+    memory, sqlite = InMemoryChatMemoryRepository(), SqliteChatMemoryRepository(":memory:")
+    try:
+        for number, (kind, batch) in enumerate(steps):
+            results = []
+            for store in (memory, sqlite):
+                results.append(await _apply(store, kind, batch, number, random.Random(seed + number)))
+            assert results[0] == results[1]
+            size = (await memory.recall("c", 0)).count
+            for last in (None, 0, 1, 2, 5):
+                for before in (None, *range(0, 2 * size + 3)):
+                    ours = [_plain(await store.recall("c", last, before=before), 0) for store in (memory, sqlite)]
+                    assert ours[0] == ours[1], (last, before)
+            for newest_first in (False, True):
+                pages = [await store.page("c", limit=3, newest_first=newest_first) for store in (memory, sqlite)]
+                shown = [[(e.sequence, e.message, e.kind) for e in page.items] for page in pages]
+                assert shown[0] == shown[1]
+                assert (pages[0].next is None) == (pages[1].next is None)
+    finally:
+        await sqlite.aclose()
+
+
+async def _apply(store: Any, kind: str, batch: list[Message], number: int, chance: random.Random) -> Any:
+    if kind == "append":
+        return await store.append("c", batch, turn_id=f"t{number}")
+    if kind == "again":
+        return await store.append("c", batch, turn_id=f"t{chance.randrange(number + 1)}")
+    if kind == "delete":
+        return await store.delete("c")
+    if kind == "replace":
+        return await store.replace("c", batch)
+    kept = [entry for entry in (await store.page("c", limit=10_000)).items if chance.random() < 0.7]
+    summary = Entry(10_000, "s", AssistantMessage("so far"), datetime(2026, 1, 1, tzinfo=UTC), "summary", covers=4)
+    return await store.replace("c", [*kept, *([summary] if chance.random() < 0.3 else []), *batch])
+
+
+@settings(max_examples=100)
+@given(batches=st.lists(_batch, max_size=6))
+def test_systems_in_force_is_the_fold_of_in_force(batches: list[list[Message]]) -> None:
+    async def check() -> None:
+        repository = InMemoryChatMemoryRepository()
+        current: tuple[SystemMessage, ...] = ()
+        for number, batch in enumerate(batches):
+            await repository.append("c", batch, turn_id=f"t{number}")
+            found = in_force(current, batch)
+            current = current if found is None else found
+            assert tuple(e.message for e in (await repository.recall("c", 1)).systems) == current
+
+    anyio.run(check)
+
+
+async def test_many_threads_on_one_in_memory_store_lose_nothing() -> None:
+    repository = InMemoryChatMemoryRepository()
+
+    def work(number: int) -> None:
+        async def add() -> None:
+            for turn in range(50):
+                await repository.append("c", pair(turn), turn_id=f"{number}.{turn}")
+
+        anyio.run(add)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await to_thread.run_sync(thread.join)
+    entries = await everything(repository)
+    assert len({entry.sequence for entry in entries}) == 400
+    assert all(a.turn_id == b.turn_id for a, b in zip(entries[::2], entries[1::2], strict=True))
+
+
+# --- by URL
+
+
+@pytest.mark.parametrize(
+    "url", ["memory://", "sqlite://", "sqlite:///:memory:", "sqlite:///rel%20ative.db", "SQLite:///b.db"]
+)
+async def test_a_repository_by_its_url(url: str, tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_repository(url) as repository:
+        assert await repository.append("c", pair(1), turn_id="t") == 1
+    with pytest.raises(StorageError, match="closed"):
+        await repository.recall("c", 5)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == ({url.partition(":///")[2]} if url.endswith(".db") else set())
+
+
+async def test_an_absolute_path_by_url(tmp_path: Any) -> None:
+    path = tmp_path / "chat.db"
+    async with open_repository(f"sqlite:///{path}") as repository:
+        await repository.append("c", pair(1), turn_id="t")
+    assert path.exists()
+    async with open_repository(f"sqlite:///{path}") as repository:
+        assert (await repository.recall("c", 5)).count == 2
+
+
+@pytest.mark.parametrize(
+    "url", ["", "chat.db", "sqlite:///", "sqlite://chat.db", "memory://x", "redis://user:secret@host", "://", None, 7]
+)
+async def test_a_url_that_is_not_known_lists_what_is(url: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"`memory://`, `sqlite:///relative") as caught:
+        async with open_repository(url):
+            pytest.fail("it was opened")
+    assert "secret" not in str(caught.value)
+
+
+async def test_an_error_inside_the_block_closes_the_repository() -> None:
+    with pytest.raises(KeyError):
+        async with open_repository("sqlite://") as repository:
+            await repository.append("c", pair(1), turn_id="t")
+            raise KeyError("mine")
+    with pytest.raises(StorageError, match="closed"):
+        await repository.recall("c", 5)
+    gc.collect()
