@@ -24,7 +24,7 @@ from advisorchain.model import ModelFunctions
 from advisorchain.telemetry import ChainLog, done_failed
 
 _Hook: TypeAlias = Callable[..., Any]
-_OutwardRow: TypeAlias = tuple[int, Step, _Hook | None, _Hook | None]
+_OutwardRow: TypeAlias = tuple[int, _Hook | None, _Hook | None]
 
 __all__ = ["Frame", "build_frames", "note_advisor"]
 
@@ -63,9 +63,8 @@ class Frame:
         self.source = source
         self.voice = voice
         # rows, since unpacking one costs a third of looking its values up
-        self._inward = tuple((step, step.before, step.transform) for step in self.steps)
-        rows = [(place, step, step.after, step.done) for place, step in enumerate(self.steps)]
-        self._outward = tuple(reversed(rows))
+        self._inward = tuple((place, step.before, step.transform) for place, step in enumerate(self.steps))
+        self._outward = tuple((place, step.after, step.done) for place, step in reversed(list(enumerate(self.steps))))
         self.entry: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.call if steps else self._direct()
 
     def _direct(self) -> Callable[[ChatRequest], Awaitable[ChatResponse]]:
@@ -84,7 +83,7 @@ class Frame:
     def _outward_from(self, answered: int) -> tuple[_OutwardRow, ...]:
         """The way out from an advisor that answered at once: its own `after` is skipped, its `done` is not."""
         rows = [row for row in self._outward if row[0] <= answered]
-        return tuple((place, step, None if place == answered else after, done) for place, step, after, done in rows)
+        return tuple((place, None if place == answered else after, done) for place, after, done in rows)
 
     async def call(self, request: ChatRequest) -> ChatResponse:
         """Inwards through the hooks, ask the source, and outwards."""
@@ -93,60 +92,61 @@ class Frame:
         except AttributeError:
             raise no_request(request) from None
         frame = self if run is None or run.trace is None else run.trace.observed(self)
-        source, outward = frame.source, frame._outward
-        passed: list[ChatRequest] = []  # by each advisor entered, what it passed on; while `before` runs, what it received
+        steps, source, outward = frame.steps, frame.source, frame._outward
+        passed = [request] * len(steps)  # what each advisor passed on; while its `before` runs, what it received
         transforms: dict[int, TextTransform] = {}
-        at: Step | None = None  # the advisor whose hook runs
-        place: int | None = None  # on the way out, the innermost advisor whose `done` has not been entered
+        place = -1  # on the way in, the innermost advisor entered; on the way out, the one that is being left
+        asking = False  # no hook is running, but what lies beneath
+        left = None  # on the way out, the advisor whose `done` has been entered
         try:
-            for at, before, transform in frame._inward:
-                passed.append(request)
+            for place, before, transform in frame._inward:
                 if before is not None:
                     result = before(request)
                     if result is not request:
-                        if at.before_async:
+                        if steps[place].before_async:
                             result = await result
                         if result.__class__ is not ChatRequest:
-                            response = at.short_circuit(result)
-                            outward = frame._outward_from(len(passed) - 1)
-                            self.voice.short_circuit(at)
+                            response = steps[place].short_circuit(result)
+                            outward = frame._outward_from(place)
+                            self.voice.short_circuit(steps[place])
                             break
-                        request = passed[-1] = result if result._run is run else _rebound(result, run)
+                        request = result if result._run is run else _rebound(result, run)
+                        passed[place:] = [request] * (len(steps) - place)
                 if transform is not None and (made := transform(request)) is not None:
-                    transforms[len(passed) - 1] = at.checked_transform(made)
+                    transforms[place] = steps[place].checked_transform(made)
             else:
-                at = None
+                asking = True
                 response = await source.call(request)
                 if response.__class__ is not ChatResponse:
                     response = source.response(response)
+                asking = False
             if response.context is not request.context:
                 response = merged_context(request.context, response)
 
-            for place, at, after, done in outward:
+            for place, after, done in outward:
                 if transforms and place in transforms:
                     response = transformed(response, transforms[place])
                 if after is not None:
                     result = after(passed[place], response)
                     if result is not response:
-                        if at.after_async:
+                        if steps[place].after_async:
                             result = await result
-                        response = merged_context(response.context, at.changed(result))
+                        response = merged_context(response.context, steps[place].changed(result))
                 if done is not None:
-                    place -= 1
-                    result = done(passed[place + 1], Outcome("ok", response))
-                    if at.done_async:
+                    left = place
+                    result = done(passed[place], Outcome("ok", response))
+                    if steps[place].done_async:
                         await result
                     elif result is not None:
-                        at.finished(result)
+                        steps[place].finished(result)
             return response
         except GeneratorExit:
             raise  # thrown away unfinished: a coroutine may not await any more
         except BaseException as error:
-            if at is not None:
-                _note(error, at)
+            if not asking:
+                _note(error, steps[place])
             status: Literal["error", "cancelled"] = "cancelled" if _is_cancellation(error) else "error"
-            left = len(passed) - 1 if place is None else place
-            await _unwind(frame.steps, passed, left, status, error, None, run or Run())
+            await _unwind(steps, passed, place - (left == place), status, error, None, run or Run())
             raise
 
     async def stream(self, request: ChatRequest, opened: Opened) -> AsyncGenerator[StreamItem, None]:
@@ -154,35 +154,34 @@ class Frame:
         run = request._run or Run()
         request = request if request._run is run else _rebound(request, run)
         frame = self if run.trace is None else run.trace.observed(self)
-        source, outward = frame.source, frame._outward
-        passed: list[ChatRequest] = []  # by each advisor entered, what it passed on; while `before` runs, what it received
+        steps, source, outward = frame.steps, frame.source, frame._outward
+        passed = [request] * len(steps)
         transforms: dict[int, TextTransform] = {}
-        at: Step | None = None  # the advisor whose hook runs
-        place: int | None = None  # on the way out, the innermost advisor whose `done` has not been entered
+        place, asking, left = -1, False, None
         opening: Opening | None = None
         answered = False
         response: ChatResponse | None = None
         progress = opened.progress = Progress()
         fold = progress.fold
         try:
-            for at, before, transform in frame._inward:
-                passed.append(request)
+            for place, before, transform in frame._inward:
                 if before is not None:
                     result = before(request)
                     if result is not request:
-                        if at.before_async:
+                        if steps[place].before_async:
                             result = await result
                         if result.__class__ is not ChatRequest:
-                            opening, answered = Opening(_replay(at.short_circuit(result))), True
-                            outward = frame._outward_from(len(passed) - 1)
-                            self.voice.short_circuit(at)
+                            opening, answered = Opening(_replay(steps[place].short_circuit(result))), True
+                            outward = frame._outward_from(place)
+                            self.voice.short_circuit(steps[place])
                             break
-                        request = passed[-1] = result if result._run is run else _rebound(result, run)
+                        request = result if result._run is run else _rebound(result, run)
+                        passed[place:] = [request] * (len(steps) - place)
                 if transform is not None and (made := transform(request)) is not None:
-                    transforms[len(passed) - 1] = at.checked_transform(made)
-            at = None
+                    transforms[place] = steps[place].checked_transform(made)
+            asking = True
             if transforms:
-                progress.arrange(transforms, frame.steps)
+                progress.arrange(transforms, steps)
             if opening is None:
                 opening = source.open(request, run)
 
@@ -220,37 +219,39 @@ class Frame:
             if answer.context is not request.context:
                 answer = merged_context(request.context, answer)
 
-            for place, at, after, done in outward:
+            asking = False
+            for place, after, done in outward:
                 if transforms and place in transforms:
                     answer = progress.carrying(place, answer)
                 if after is not None:
                     result = after(passed[place], answer)
                     if result is not answer:
-                        if at.after_async:
+                        if steps[place].after_async:
                             result = await result
-                        if at.changed(result).text != answer.text:
-                            self.voice.changed_text(f"`after` of advisor `{at.name}`")
+                        if steps[place].changed(result).text != answer.text:
+                            self.voice.changed_text(f"`after` of advisor `{steps[place].name}`")
                         answer = merged_context(answer.context, result)
                 if done is not None:
-                    place -= 1
-                    result = done(passed[place + 1], Outcome("ok", answer))
-                    if at.done_async:
+                    left = place
+                    result = done(passed[place], Outcome("ok", answer))
+                    if steps[place].done_async:
                         await result
                     elif result is not None:
-                        at.finished(result)
-            at, place = None, -1
+                        steps[place].finished(result)
+            asking, place = True, -1
             opened.response = answer
             if not opened.outermost:  # the reader of a ChatStream gets chunks only
                 yield answer
         except BaseException as error:
-            if (culprit := at or progress.failed) is not None:
-                _note(error, culprit)
+            if not asking:
+                _note(error, steps[place])
+            elif progress.failed is not None:
+                _note(error, progress.failed)
             elif isinstance(self.source, AroundSource):
                 note_advisor(error, (self.source.step,))
             status = run.leaving if isinstance(error, GeneratorExit) else "cancelled" if _is_cancellation(error) else "error"
             failure = await _closed(opening, run) if opening is not None else None
-            left = len(passed) - 1 if place is None else place
-            await _unwind(frame.steps, passed, left, status, error, progress, run, failure)
+            await _unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
             raise
 
 

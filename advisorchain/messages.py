@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from advisorchain._values import CONFIG, EMPTY, Json, Metadata, Text, clear_errors, explain
@@ -247,7 +247,9 @@ class ToolMessage:
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
 MESSAGE_TYPES: Final = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
-_ADAPTER: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="role")])
+_ADAPTER: Final[TypeAdapter[Message]] = TypeAdapter(
+    Annotated[Message, Field(discriminator="role")], config=ConfigDict(defer_build=True)
+)
 
 
 def dump_message(message: Message) -> str:

@@ -51,8 +51,8 @@ class Recall:
     Attributes:
         revision: how often the log was written to; 0 is a conversation that is not there.
         incarnation: which life of this id it is, since a deleted conversation may begin anew; 0 is not there.
-        count: all entries, of any role.
-        tail: the newest entries that are no system messages, oldest first, as many as were asked for.
+        count: all entries of the log, of any role and wherever it was cut.
+        tail: the newest entries that are neither system messages nor summaries, oldest first, as many as were asked for.
         systems: the system messages in force (see `in_force`), oldest first.
         question: the user message of the turn that the tail cuts into, when it lies before the tail.
         summary: the newest summary.
@@ -88,8 +88,10 @@ class Page(Generic[_T]):
 class ChatMemoryRepository(Protocol):
     """A store of conversations. Its methods may be called from any thread and event loop, on asyncio and trio.
 
-    Every method that takes a conversation id raises ConversationIdError for one that is not valid, and StorageError
-    when the store cannot be opened, read or written. A method that was cancelled has either had its whole effect or none.
+    Every method that takes a conversation id raises ConversationIdError for one that is not valid, InvalidInputError for
+    any other argument that is not, and StorageError when the store cannot be opened, read or written, or was closed. A
+    method that was cancelled has either had its whole effect or none. `advisorchain.testing.repository_laws` checks all
+    of this.
     """
 
     async def append(
@@ -104,15 +106,18 @@ class ChatMemoryRepository(Protocol):
     ) -> int:
         """Add messages at the end, all or none; returns the new revision.
 
-        The same `turn_id` again does nothing, and so does an empty list; both return the revision that is there.
+        The same `turn_id` again does nothing, also when its messages were replaced meanwhile, and so does an empty list;
+        both return the revision that is there. `incarnation` is looked at first, then the turn id, then `token`, then
+        `expected`.
 
         Args:
             conversation_id: 1 to 255 code points.
             messages: one batch, in order.
-            turn_id: what makes a repeated append harmless.
+            turn_id: what makes a repeated append harmless; 1 to 255 code points, new for each turn.
             expected: the revision that must be there.
             incarnation: the life that the turn was begun in; None or 0 is not checked.
-            token: a fencing token of `acquire` that must still be the newest.
+            token: a fencing token of `acquire` that must be the newest, and not released. A lease that ran out still
+                counts while nobody else has taken it.
 
         Raises:
             InvalidInputError: `messages` is no list of messages.
@@ -135,16 +140,20 @@ class ChatMemoryRepository(Protocol):
     async def page(
         self, conversation_id: str, *, after: str | None = None, limit: int = 100, newest_first: bool = False
     ) -> Page[Entry]:
-        """Entries by sequence, in parts that stay the same while others write. `after` is the cursor of the part before."""
+        """Entries by sequence, in parts that stay the same while others write. `after` is the cursor of the part before.
+
+        Where the conversation was deleted since, the cursor gives an empty page.
+        """
         ...
 
     async def replace(
         self, conversation_id: str, messages: Iterable[Message | Entry], *, expected: int | None = None
     ) -> int:
-        """Put these messages in place of all that are there, all or none; returns the new revision.
+        """Put these messages in place of all that are there, all or none; returns the new revision (0: nothing is left).
 
-        Entries, and leading messages equal to the stored ones, keep their time and turn id; sequences go on and are never
-        used again. Replacing by nothing is `delete`.
+        Entries, and leading messages equal to the stored ones, keep their time and turn id; the rest is one new turn. All
+        get new sequences, which go on and are never used again; what a summary covers is moved along. The incarnation
+        stays. Replacing by nothing is `delete`.
 
         Raises:
             ConversationConflictError: another revision than `expected` is there.
@@ -160,7 +169,11 @@ class ChatMemoryRepository(Protocol):
         ...
 
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
-        """Take or renew the lease on a conversation; returns its fencing token, or None: another owner has it."""
+        """Take or renew the lease on a conversation; returns its fencing token, or None: another owner has it.
+
+        A new lease has a greater token than any before, also across `delete`; renewing one that has not run out keeps it.
+        The owner of each turn needs a name of its own. Leases do not depend on whether the conversation is there.
+        """
         ...
 
     async def release(self, conversation_id: str, token: int) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 SCRIPT = """
+import sys
+
 import anyio
 
 from advisorchain import BaseAdvisor

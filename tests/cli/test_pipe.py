@@ -11,6 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from advisorchain.cli.app import app
+from advisorchain.errors import AdvisorChainError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -39,7 +43,7 @@ def test_memory_system_and_window(run: Run, home: Path) -> None:
 def test_a_custom_advisor_stands_behind_memory(run: Run) -> None:
     ended = run("chat", "--advisor", "scripted:Shout", "--trace", input="hi")
     assert ended.stdout == "HEARD: HI\n"
-    spans = [line.split("  ")[0].strip(" └─├│") for line in ended.stderr.splitlines()]
+    spans = [line.lstrip(" └─").partition("  ")[0] for line in ended.stderr.splitlines()]
     assert spans == ["span", "advisor_chain chat", "advisor memory", "advisor shout", "chat answer"]
     assert run("chat", input="so").stdout == "heard: hi | HEARD: HI | so\n"
 
@@ -76,13 +80,19 @@ def test_a_timeout_is_one_line_and_status_1(run: Run) -> None:
         (("--conversation", " "), "`conversation_id` is blank"),
     ],
 )
-def test_what_cannot_begin_is_one_line_and_status_1(run: Run, home: Path, args: tuple[str, ...], told: str) -> None:
+def test_what_cannot_begin(home: Path, args: tuple[str, ...], told: str) -> None:
     (home / "broken.py").write_text("1 / 0")
     (home / "text.db").write_text("this is no database, only a text that is long enough to be read as one. " * 20)
-    ended = run("chat", *args, input="hi", model=None if "--model" in args else "scripted:answer")
+    model = () if "--model" in args else ("--model", "scripted:answer")
+    result = CliRunner().invoke(app, ["chat", *args, *model], input="hi")
+    assert isinstance(result.exception, AdvisorChainError)
+    assert (told in str(result.exception), result.output) == (True, "")
+
+
+def test_an_error_at_the_start_is_one_line_and_status_1(run: Run) -> None:
+    ended = run("chat", input="hi", model="nowhere:model")
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert told in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    assert ended.stderr == "advisorchain: `--model` names the module `nowhere`, which is not there\n"
 
 
 def test_an_empty_prompt_and_one_that_is_no_text(run: Run, home: Path) -> None:

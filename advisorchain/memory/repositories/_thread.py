@@ -7,6 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, Generic, TypeVar
+from weakref import finalize
 
 from anyio import CancelScope, Event
 from anyio.lowlevel import checkpoint_if_cancelled, current_token
@@ -29,6 +30,7 @@ class OwnThread:
         self._lock = Lock()
         self._thread: Thread | None = None
         self._process = os.getpid()
+        self.stop = finalize(self, self._jobs.put, None)  # ends the thread after its jobs; so does forgetting this object
 
     async def run(self, work: Callable[[Job[_T]], _T]) -> _T:
         """What `work` returns or raises; it is given its job, to see whether its task has been cancelled."""
@@ -43,10 +45,6 @@ class OwnThread:
                 await job.done.wait()
             raise
         return job.outcome()
-
-    def stop(self) -> None:
-        """End the thread after the jobs that were submitted."""
-        self._jobs.put(None)
 
     def _submit(self, job: Job[Any]) -> None:
         if self._process != os.getpid():  # the thread, and whatever it owned, stayed in the parent

@@ -1,0 +1,1 @@
+"""Chat models, one provider a module. Import the module that you need: each needs its own extra."""

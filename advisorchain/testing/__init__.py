@@ -1,0 +1,19 @@
+"""For tests: a scripted model, recorders, and the laws that advisors, models and repositories keep."""
+
+from advisorchain.testing.advisor_laws import check_advisor
+from advisorchain.testing.model_laws import check_model
+from advisorchain.testing.models import Pause, ScriptedModel, check_prompt
+from advisorchain.testing.recorders import RecordingAdvisor, Seen, labels
+from advisorchain.testing.repository_laws import check_repository
+
+__all__ = [
+    "Pause",
+    "RecordingAdvisor",
+    "ScriptedModel",
+    "Seen",
+    "check_advisor",
+    "check_model",
+    "check_prompt",
+    "check_repository",
+    "labels",
+]

@@ -1,0 +1,130 @@
+"""`memory_advisor.json`: the memory advisor in a chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advisorchain.advisors import MessageChatMemoryAdvisor
+from advisorchain.chain import AdvisorChain
+from advisorchain.exchange import ChatRequest, ChatResponse
+from advisorchain.memory import ChatMemory, MessageWindow
+from advisorchain.messages import AssistantMessage, Message, UserMessage
+from advisorchain.testing.models import ScriptedModel
+
+from ._expecting import Result, check_messages
+from ._program import Program
+from ._reading import Fields, Later, UnknownInCaseError, chunks_of, message_of, messages_of, number_of, usage_of
+
+
+class MemoryAdvisorProgram(Program):
+    """Operations on the advisor alone (`build`, `resolve_conversation_id`) and on a chain with it."""
+
+    operations = ("build", "resolve_conversation_id", "before", "after", "call", "stream")
+
+    async def set_up(self, given: Fields) -> None:
+        if given.take("tools", None) or given.take("tool_results", None):
+            raise Later("tools")
+        known = {"message_memory"}
+        if unknown := set(given.take("advisors", known)) - known:
+            raise UnknownInCaseError(f"unknown advisor: {unknown}")
+        maximum = given.take("max_messages", None)
+        self._memory = ChatMemory(MessageWindow() if maximum is None else MessageWindow(maximum), self.store.repository)
+        self._settings = {key: number_of(given.take(key)) for key in ("order",) if key in given}
+        if "name" in given:
+            self._settings["name"] = given.take("name")
+        self._chat_memory = self._memory
+        if "chat_memory" in given:
+            self._chat_memory = given.take("chat_memory")
+        self._context = dict(given.take("context", None) or {})
+        self._system = given.take("default_system", None)
+        self._prompt = messages_of(given.take("prompt", None))
+        self._aside: tuple[int, int] = (0, 0)  # messages at both ends of the log that are the runner's own
+        self._used = self._context.get("conversation_id", given.take("conversation_id", "c1"))
+        self._model = ScriptedModel(*[_reply(item) for item in given.take("model_script", ())])
+        for batch in (given.take("memory", None), *given.take("memory_adds", ())):
+            if batch:
+                await self._memory.add(self._used, messages_of(batch))
+
+    def _advisor(self) -> MessageChatMemoryAdvisor:
+        return MessageChatMemoryAdvisor(self._chat_memory, **self._settings)
+
+    async def do_build(self, step: Fields) -> Any:
+        return self._advisor()
+
+    async def do_resolve_conversation_id(self, step: Fields) -> Any:
+        request = ChatRequest((UserMessage("hi"),), self._context.get("conversation_id"))
+        return (await self._advisor().before(request)).conversation_id
+
+    async def do_before(self, step: Fields) -> Any:
+        """Upstream stores the question before the model is asked; we store the turn at its end, answered by us."""
+        return await self._whole_turn(self._prompt, "an answer of the runner's", aside=(0, 1))
+
+    async def do_after(self, step: Fields) -> Any:
+        """The turn of `prompt`, or of a question of ours, with this response."""
+        response = step.take("response")
+        answer = messages_of(response) if isinstance(response, list) else message_of(response)
+        aside = (0, 0) if self._prompt else (1, 0)
+        return await self._whole_turn(self._prompt or "a question of the runner's", ChatResponse(answer), aside=aside)
+
+    async def _whole_turn(self, prompt: Any, reply: Any, *, aside: tuple[int, int]) -> Any:
+        self._model = ScriptedModel(reply, strict=False)  # the prompt is the case's, whatever it is
+        context = dict(self._context)
+        conversation_id = context.pop("conversation_id", None)
+        response = await AdvisorChain(self._model, [self._advisor()]).call(prompt, conversation_id, context=context)
+        self._aside = aside
+        return response
+
+    def _asked(self, step: Fields) -> dict[str, Any]:
+        context = {**self._context, **(step.take("context", None) or {})}
+        conversation_id = step.take("conversation_id", context.pop("conversation_id", None))
+        self._used = conversation_id or self._used
+        prompt = step.take("user", None) if "user" in step else messages_of(step.take("prompt", self._prompt))
+        system = step.take("system", self._system)
+        return {"prompt": prompt, "conversation_id": conversation_id, "system": system, "context": context}
+
+    async def do_call(self, step: Fields) -> ChatResponse:
+        return await AdvisorChain(self._model, [self._advisor()]).call(**self._asked(step))
+
+    async def do_stream(self, step: Fields) -> ChatResponse:
+        async with AdvisorChain(self._model, [self._advisor()]).stream(**self._asked(step)) as stream:
+            streamed = "".join([chunk.text async for chunk in stream])
+        assert stream.response.text == streamed
+        return stream.response
+
+    async def _log(self) -> list[Message]:
+        page = await self._memory.history(self._used, limit=1000)
+        before, behind = self._aside
+        return [entry.message for entry in page.items[before : len(page.items) - behind]]
+
+    async def check(self, result: Result, expect: Fields) -> None:
+        compare = expect.take("compare", None)
+        for key in ("order", "name"):
+            if key in expect:
+                assert getattr(result.value, key) == number_of(expect.take(key))
+        if "conversation_id" in expect:
+            assert result.value == expect.take("conversation_id")
+        if "content" in expect:
+            assert result.value.text == expect.take("content")
+        if "response_context" in expect:
+            assert result.value.context == expect.take("response_context")
+        if "model_calls" in expect:
+            assert len(self._model.requests) == expect.take("model_calls")
+        for key in ("prompt", "model_prompt"):
+            if key in expect:
+                check_messages(self._model.prompts[-1], expect.take(key), compare)
+        if "memory" in expect:
+            check_messages(await self._log(), expect.take("memory"), compare)
+
+
+def _reply(data: Any) -> Any:
+    """An answer of the scripted model: a text, a message, or chunks."""
+    if isinstance(data, str):
+        return data
+    with Fields(data, "scripted answer") as fields:
+        if "chunks" in fields:
+            return chunks_of(fields.take("chunks"))
+        more = {"finish_reason": fields.take("finish_reason", None), "usage": usage_of(fields.take("usage", None))}
+        rest = {key: fields.take(key) for key in ("text", "content", "tool_calls", "reasoning", "refusal") if key in fields}
+        message = message_of({"role": fields.take("role", "assistant"), **rest})
+        assert isinstance(message, AssistantMessage)
+        return ChatResponse(message, **more)

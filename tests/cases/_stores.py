@@ -1,0 +1,84 @@
+"""Every repository that can be had here. A further store is one more entry of STORES."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from advisorchain.memory import ChatMemoryRepository, InMemoryChatMemoryRepository, SqliteChatMemoryRepository
+
+
+class Clock:
+    """The stores' clock; `wait` moves it, nobody waits."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True)
+class Store:
+    """A repository under test.
+
+    Attributes:
+        rows: how many rows of a conversation the store holds, by the test's own means.
+    """
+
+    repository: ChatMemoryRepository
+    clock: Clock
+    rows: Callable[[str], Awaitable[int]]
+
+
+def in_memory(folder: Path) -> Store:
+    clock = Clock()
+    repository = InMemoryChatMemoryRepository(clock=clock)
+
+    async def rows(conversation_id: str) -> int:
+        log = repository._logs.get(conversation_id)
+        return 0 if log is None else len(log.entries)
+
+    return Store(repository, clock, rows)
+
+
+def sqlite_in_memory(folder: Path) -> Store:
+    clock = Clock()
+    repository = SqliteChatMemoryRepository(":memory:", clock=clock)
+
+    async def rows(conversation_id: str) -> int:
+        return await repository._file.run("BEGIN", lambda db: _rows(db, conversation_id))
+
+    return Store(repository, clock, rows)
+
+
+def sqlite_file(folder: Path) -> Store:
+    clock, path = Clock(), folder / "conversations.db"
+    repository = SqliteChatMemoryRepository(path, clock=clock)
+
+    async def rows(conversation_id: str) -> int:
+        with closing(sqlite3.connect(path)) as db:
+            return _rows(db, conversation_id)
+
+    return Store(repository, clock, rows)
+
+
+def _rows(db: sqlite3.Connection, conversation_id: str) -> int:
+    """Its entries, and what lies in any table without belonging to a conversation."""
+    queries: list[tuple[str, tuple[Any, ...]]] = [
+        ("SELECT count(*) FROM entries, conversations WHERE conversation = key AND id = ?", (conversation_id,)),
+        ("SELECT count(*) FROM entries WHERE conversation NOT IN (SELECT key FROM conversations)", ()),
+        ("SELECT count(*) FROM turns WHERE conversation NOT IN (SELECT key FROM conversations)", ()),
+    ]
+    return sum(db.execute(query, given).fetchone()[0] for query, given in queries)
+
+
+STORES: dict[str, Callable[[Path], Store]] = {
+    "memory": in_memory,
+    "sqlite": sqlite_file,
+    "sqlite-memory": sqlite_in_memory,
+}
