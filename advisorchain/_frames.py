@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from types import FunctionType, MethodType
 from typing import Any, Literal, TypeAlias
 
 from anyio import get_cancelled_exc_class
@@ -77,8 +78,7 @@ class Frame:
             return source.entry()
         if not isinstance(source, AroundSource) or source.step.advise_call is None:
             return self.call
-        advise_call, inner = source.step.advise_call, source.inner.entry
-        return lambda request: advise_call(request, inner)
+        return _given_next(source.step.advise_call, source.inner.entry)
 
     def _outward_from(self, answered: int) -> tuple[_OutwardRow, ...]:
         """The way out from an advisor that answered at once: its own `after` is skipped, its `done` is not."""
@@ -125,7 +125,7 @@ class Frame:
 
             for place, after, done in outward:
                 if transforms and place in transforms:
-                    response = transformed(response, transforms[place])
+                    response = transformed(response, steps[place], transforms[place])
                 if after is not None:
                     result = after(passed[place], response)
                     if result is not response:
@@ -253,6 +253,19 @@ class Frame:
             failure = await _closed(opening, run) if opening is not None else None
             await _unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
             raise
+
+
+def _given_next(advise_call: Callable[..., Any], inner: Callable[..., Any]) -> Callable[[ChatRequest], Awaitable[ChatResponse]]:
+    """`advise_call` with `next` given.
+
+    A method gets it as the default of its last parameter: a function around it would add a third to the cost of a layer.
+    """
+    function = getattr(advise_call, "__func__", None)
+    if not isinstance(function, FunctionType) or function.__defaults__ or function.__code__.co_argcount != 3:
+        return lambda request: advise_call(request, inner)
+    given = FunctionType(function.__code__, function.__globals__, function.__name__, (inner,), function.__closure__)
+    given.__kwdefaults__ = function.__kwdefaults__
+    return MethodType(given, advise_call.__self__)  # type: ignore[attr-defined]
 
 
 def build_frames(steps: Sequence[Step], model: ModelFunctions, log: ChainLog | None) -> Frame:

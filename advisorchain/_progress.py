@@ -77,12 +77,18 @@ class Progress:
         """Pass text through all transforms; give back what leaves the outermost."""
         self._flushed = False
         for tap in self.taps:
-            for feed in tap.feeds:
-                try:
+            try:
+                for feed in tap.feeds:
                     text = feed(text)
-                except BaseException:
-                    self.failed = tap.steps[tap.feeds.index(feed)]
-                    raise
+            except BaseException:
+                self.failed = tap.steps[tap.feeds.index(feed)]
+                if text.__class__ is not str:  # it choked on what the one before it gave
+                    self.failed = tap.steps[tap.feeds.index(feed) - 1]
+                    self.failed.checked_text(text)
+                raise
+            if text.__class__ is not str:
+                self.failed = tap.steps[-1]
+                text = self.failed.checked_text(text)
             if text:
                 tap.pieces.append(text)
         return text
@@ -96,7 +102,7 @@ class Progress:
         for tap in self.taps:
             for step, transform in zip(tap.steps, tap.transforms, strict=True):
                 self.failed = step
-                text = (transform.feed(text) if text else "") + transform.flush()
+                text = step.flushed(transform, text)
             if text:
                 tap.pieces.append(text)
         self.failed = None
@@ -132,10 +138,7 @@ class Progress:
         return self.fold.partial(self.texts(place))
 
 
-def transformed(response: ChatResponse, transform: TextTransform) -> ChatResponse:
+def transformed(response: ChatResponse, step: Step, transform: TextTransform) -> ChatResponse:
     """A whole response, its texts fed to a transform message by message, as a stream of it would be."""
-    texts = []
-    for message in response.turn:
-        if isinstance(message, AssistantMessage):
-            texts.append((transform.feed(message.text) if message.text else "") + transform.flush())
+    texts = [step.flushed(transform, message.text) for message in response.turn if isinstance(message, AssistantMessage)]
     return carrying(response, texts)

@@ -112,6 +112,17 @@ class Step:
             return transform
         raise self._wrong("transform", transform, "an object with feed(text) and flush(), or None")
 
+    def flushed(self, transform: Any, text: str) -> str:
+        """A last piece of text, fed to a transform, and what it has held."""
+        left = self.checked_text(transform.feed(text)) if text else ""
+        return left + self.checked_text(transform.flush())
+
+    def checked_text(self, text: object) -> str:
+        """What a transform gave back: text."""
+        if isinstance(text, str):
+            return text
+        raise self._wrong("transform", text, "text from feed() and flush()")
+
     def _wrong(self, hook: str, result: object, wanted: str) -> AdvisorContractError:
         found = type(result).__name__
         if inspect.iscoroutine(result):

@@ -299,7 +299,10 @@ class ChatStream:
     ) -> None:
         if error is not None and isinstance(error, get_cancelled_exc_class()):
             self._run.leaving = "cancelled"  # the task was, while the reader worked on a chunk
-        await self.aclose()
+        try:
+            await self.aclose()
+        except Exception as late:
+            raise late from error  # what the reader raised is not lost
 
     def __aiter__(self) -> AsyncGenerator[ChatChunk, None]:
         if not self._entered:

@@ -38,9 +38,7 @@ _STDLIB: Final = structlog.wrap_logger(
         structlog.stdlib.render_to_log_kwargs,
     ],
 )
-_DEBUG: Final = logging.DEBUG
 _is_configured: Final = structlog.is_configured
-_is_enabled: Final = _STDLIB_LOGGER.isEnabledFor
 
 
 def _logger() -> Any:
@@ -115,7 +113,8 @@ def _global_provider() -> TracerProvider | None:
 
 
 def wanted() -> bool:
-    """Whether anybody may want to hear of a call: a tracer provider was set, or a log is listening.
+    """Whether anybody may want to hear of a call: a tracer provider was set, structlog was configured, or the logger
+    "advisorchain" was given a level of its own.
 
     Asked on every call. OpenTelemetry's public function looks into the environment each time, which costs half of a call
     through ten advisors, so the variable behind it is read; a release without that variable is asked in public after all.
@@ -124,7 +123,7 @@ def wanted() -> bool:
         provider = otel_trace._TRACER_PROVIDER
     except AttributeError:
         provider = _global_provider()
-    return provider is not None or _is_configured() or _is_enabled(_DEBUG)
+    return provider is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
 
 
 class Clock:

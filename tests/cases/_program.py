@@ -82,12 +82,13 @@ class Program:
             raise UnknownInCaseError(f"unknown `op`: {name}")
         operation: Operation = getattr(self, f"do_{name}")
         try:
-            with step:
-                return Result(await operation(step))
+            result = Result(await operation(step))
         except (UnknownInCaseError, Later):
             raise
         except Exception as error:
-            return Result(error=error)
+            result = Result(error=error)
+        step.end()  # an operation takes its keys before it does anything that may fail
+        return result
 
     async def _hold(self, result: Result, expect: Any) -> None:
         if expect is None or expect == "ok":

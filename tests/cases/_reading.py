@@ -112,8 +112,10 @@ def _several(data: Any) -> list[Message]:
             return [_message(fields)]
         role, metadata = fields.take("role", "tool"), fields.take("metadata", None) or {}
         assert role == "tool", f"`responses` in a message of role {role}"
-        fields.take("text", "")  # of the whole, always empty
-        return [_message(Fields({"role": role, "metadata": metadata, **one}, "response")) for one in fields.take("responses")]
+        assert not fields.take("text", ""), "a message with `responses` has no text beside theirs"
+        return [
+            _message(Fields({"role": role, "metadata": metadata, **one}, "response")) for one in fields.take("responses")
+        ]
 
 
 def _message(fields: Fields) -> Message:

@@ -23,7 +23,7 @@ WORKERS = 4
 
 
 @pytest.mark.parametrize("kills", [pytest.param(12, id="short"), pytest.param(200, id="long", marks=pytest.mark.slow)])
-def test_no_acknowledged_turn_is_lost_and_none_is_half(kills: int, tmp_path: Path) -> None:
+def test_B133_no_acknowledged_turn_is_lost_and_none_is_half(kills: int, tmp_path: Path) -> None:
     path, chance = tmp_path / "chat.db", random.Random(kills)
     acknowledged = _killed_again_and_again(path, kills, chance)
     entries = anyio.run(_stored, path)

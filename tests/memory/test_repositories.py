@@ -21,6 +21,7 @@ from advisorchain.errors import (
     ConfigurationError,
     ConversationConflictError,
     ConversationIdError,
+    InvalidInputError,
     LeaseLostError,
     MessageError,
     StorageError,
@@ -179,7 +180,7 @@ async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(opened: Any,
     """Cancels after 0, 1, 2, … turns of the event loop, until the call ends before it is cancelled."""
     async with opened() as repository:
         ended = 0
-        for turns in range(200):
+        for turns in (*range(60), *(2**power for power in range(6, 20))):  # a thread may be slow to answer
             name = f"c{turns}"
             await repository.append(name, pair(1), turn_id="t1")
             done = await _cancelled_after(turns, lambda name=name: _CALLS[call](repository, name))
@@ -235,6 +236,7 @@ async def test_a_call_in_a_cancelled_scope_of_sqlite_does_nothing() -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
         await repository.aclose()  # closes all the same
+    assert repository._file._connection is None
     with pytest.raises(StorageError, match="closed"):
         await repository.recall("c", 5)
 
@@ -300,6 +302,20 @@ async def test_replace_takes_entries_with_their_time_kind_and_what_they_cover(op
         assert recall.summary == new[4]
         assert recall.tail == (*new[:4], *new[5:])
         assert (await repository.recall("c", 20, before=new[4].sequence)).summary is None
+
+
+async def test_entries_and_cursors_that_cannot_be_are_refused(opened: Any) -> None:
+    entry = Entry(1, "t", UserMessage("u"), datetime(2026, 1, 1, tzinfo=UTC))
+    wrong: dict[str, Any] = {"kind": "note", "sequence": -1, "covers": "1", "turn_id": " ", "message": "u"}
+    async with opened() as repository:
+        for name, value in wrong.items():
+            with pytest.raises(InvalidInputError, match=r"`messages\[0\]"):
+                await repository.replace("c", [replace(entry, **{name: value})])
+        for cursor in (7, "1", "1.x", ".", "1." + "9" * 50, "¹.²"):
+            with pytest.raises(InvalidInputError, match="`after` is no cursor"):
+                await repository.page("c", after=cursor)
+        assert (await repository.page("c", after="1." + "9" * 30)).items == ()
+        assert await repository.replace("c", [entry]) == 1
 
 
 async def test_messages_are_shared_not_copied() -> None:

@@ -295,9 +295,11 @@ async def test_a_lock_that_stays_is_told_and_one_that_goes_is_waited_for(tmp_pat
         with pytest.raises(StorageError, match=r"stayed locked by another program.*`timeout`"):
             await impatient.append("c", pair(2), turn_id="t2")
         assert await texts(impatient) == ["u1", "a1"]  # readers do not wait
+        start = anyio.current_time()
         with anyio.move_on_after(0.05) as scope:
             await patient.append("c", pair(3), turn_id="t3")
-        assert scope.cancelled_caught  # a cancelled task does not wait for the lock
+        assert scope.cancelled_caught
+        assert anyio.current_time() - start < 30  # its `timeout`: a cancelled task does not wait for the lock
         async with anyio.create_task_group() as group:
 
             async def add() -> None:

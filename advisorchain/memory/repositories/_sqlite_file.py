@@ -188,16 +188,12 @@ def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
 
 
 def _make_schema(connection: sqlite3.Connection, path: str) -> None:
+    """All of the schema or, when it fails and the connection is closed, nothing."""
     connection.execute("BEGIN IMMEDIATE")
-    try:
-        if not _is_ours(connection, path):  # another process may have been faster
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    if not _is_ours(connection, path):  # another process may have been faster
+        for statement in _SCHEMA.split(";"):
+            connection.execute(statement)
+    connection.execute("COMMIT")
 
 
 def _is_busy(error: sqlite3.Error) -> bool:

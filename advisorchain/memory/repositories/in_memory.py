@@ -42,8 +42,8 @@ __all__ = ["InMemoryChatMemoryRepository"]
 class InMemoryChatMemoryRepository:
     """Keeps conversations in memory and shares their messages, which cannot change, instead of copying them.
 
-    May be used from any thread and event loop; a lock is held for microseconds. Nothing in it waits, so a call has its
-    whole effect even when its task is being cancelled.
+    May be used from any thread and event loop; a lock is held for microseconds, by `replace` for as long as it takes to
+    compare. Nothing in it waits, so a call has its whole effect even when its task is being cancelled.
 
     Args:
         clock: tells seconds; leases run out by it.

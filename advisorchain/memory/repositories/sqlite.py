@@ -21,7 +21,8 @@ class SqliteChatMemoryRepository:
     """Keeps conversations in a SQLite file, opened on first use, that any number of processes on this machine may share.
 
     May be used from any thread and event loop, on asyncio and trio; each call is one transaction in one hop to a worker
-    thread. The file is in WAL mode (`path`-wal and `path`-shm lie beside it while it is open): not for network folders.
+    thread. The file is in WAL mode (`path`-wal and `path`-shm lie beside it while it is open), which network folders
+    cannot keep.
 
     What was acknowledged survives the end of the process, also by `kill -9`, with every setting of `synchronous`. When
     the machine crashes or loses power, "FULL" keeps every acknowledged turn, at the price of waiting for the disk on
@@ -128,6 +129,7 @@ class SqliteChatMemoryRepository:
                 return 0
             created = _log.now()
             stored = self._entries.part(db, log, 0, log.size)
+            self._entries.forget()
             new, systems = _log.laned(_log.replacement(stored, items, log.next_sequence, created))
             log = rows.clear(db, log) if log.key else rows.create(db, conversation_id, created)
             return rows.add(db, log, new, systems, created)

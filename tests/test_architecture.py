@@ -1,0 +1,155 @@
+"""The plan of the house: who may import whom, what importing loads, what is public."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import advisorchain
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "advisorchain"
+
+# A module imports only from lines above its own; those on one line do not import each other.
+LAYERS = """
+_version errors
+_values
+messages
+exchange
+aggregate
+model
+advisor
+telemetry
+_steps
+_run
+_progress
+_sources
+_trace
+_frames
+chain
+advisorchain
+memory.repository
+memory.policies memory.repositories
+memory.urls memory.chat_memory
+memory
+advisors
+models
+testing
+cli
+"""
+PLACE = {name: place for place, line in enumerate(LAYERS.split("\n")) for name in line.split()}
+MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts) or "advisorchain"
+
+
+def layer(name: str) -> str:
+    """The entry of LAYERS that a module belongs to: itself, or the folder that is on one line."""
+    while name not in PLACE:
+        name = name.rpartition(".")[0]
+        assert name, "a module that has no place in LAYERS"
+    return name
+
+
+def imported(path: Path) -> set[str]:
+    """Our own modules that a module imports when it is run, so not under TYPE_CHECKING."""
+    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+    found: set[str] = set()
+    blocks = list(tree.body)
+    while blocks:
+        node = blocks.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "advisorchain":
+            module = node.module.removeprefix("advisorchain").lstrip(".")
+            names = [f"{module}.{alias.name}".lstrip(".") for alias in node.names]
+            found |= {name if is_module(name) else module or "advisorchain" for name in names}
+        blocks += [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+    return found
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_imports_only_from_above(path: Path) -> None:
+    own = layer(name_of(path))
+    for other in imported(path):
+        if layer(other) != own:
+            assert PLACE[layer(other)] < PLACE[own], f"{name_of(path)} imports {other}"
+
+
+def test_folders_of_siblings_do_not_import_each_other() -> None:
+    for folder in ("advisors", "models"):
+        files = {name_of(path) for path in MODULES if path.parts[0] == folder and not path.name.startswith("_")}
+        for path in MODULES:
+            if name_of(path) in files:
+                assert not (imported(path) & files) - {name_of(path)}, path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_no_module_is_two_things(path: Path) -> None:
+    assert len((PACKAGE / path).read_text(encoding="utf-8").splitlines()) <= 450
+    assert not {"utils", "helpers", "manager"} & {part.removesuffix(".py").strip("_") for part in path.parts}
+
+
+def test_importing_the_package_loads_its_four_dependencies_and_no_vendor() -> None:
+    code = """
+import sys
+import anyio, pydantic, pydantic.dataclasses, structlog, opentelemetry.trace, opentelemetry.context
+anyio.run(anyio.sleep, 0)
+import dataclasses
+pydantic.dataclasses.dataclass(slots=True)(type("M", (), {"__annotations__": {"x": int}}))
+before = set(sys.modules)
+import advisorchain
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(new - sys.stdlib_module_names))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    added = set(ast.literal_eval(ran.stdout))
+    assert "advisorchain" in added
+    assert added - {"advisorchain"} <= {"annotated_types", "pydantic", "pydantic_core", "typing_extensions", "typing_inspection"}
+
+
+def test_what_is_public_is_there_once() -> None:
+    assert len(set(advisorchain.__all__)) == len(advisorchain.__all__)
+    assert all(hasattr(advisorchain, name) for name in advisorchain.__all__)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_every_module_tells_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse((PACKAGE / path).read_text(encoding="utf-8")))
+
+
+def test_each_extra_serves_a_module_and_all_has_them_all() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"])
+    assert {name.split(">")[0].split("=")[0] for name in project["dependencies"]} == {
+        "anyio",
+        "opentelemetry-api",
+        "pydantic",
+        "structlog",
+    }
+    (everything,) = project["optional-dependencies"]["all"]
+    assert set(everything.removeprefix("advisorchain[").removesuffix("]").split(",")) == extras - {"all"}
+    sources = "".join((PACKAGE / path).read_text(encoding="utf-8") for path in MODULES)
+    assert all(f"advisorchain[{extra}]" in sources for extra in extras - {"all"})
+
+
+def test_nothing_names_a_machine_or_a_registry() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in listed.stdout.splitlines():
+        text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
+        assert not [word for word in ("/wo" + "rk/", "pythonhos" + "ted", "/ro" + "ot/") if word in text], name
