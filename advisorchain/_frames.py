@@ -11,10 +11,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import FunctionType, MethodType
 from typing import Any, Literal, TypeAlias
 
-from anyio import get_cancelled_exc_class
-
 from advisorchain._progress import Progress, transformed
-from advisorchain._run import Run
+from advisorchain._run import Run, is_cancellation, status_of
 from advisorchain._sources import AroundSource, ModelSource, Opened, Opening, Source, no_request
 from advisorchain._steps import Step
 from advisorchain.advisor import Outcome, StreamItem, TextTransform
@@ -145,7 +143,7 @@ class Frame:
         except BaseException as error:
             if not asking:
                 _note(error, steps[place])
-            status: Literal["error", "cancelled"] = "cancelled" if _is_cancellation(error) else "error"
+            status = status_of(error, "cancelled")
             await _unwind(steps, passed, place - (left == place), status, error, None, run or Run())
             raise
 
@@ -249,13 +247,13 @@ class Frame:
                 _note(error, progress.failed)
             elif isinstance(self.source, AroundSource):
                 note_advisor(error, (self.source.step,))
-            status = run.leaving if isinstance(error, GeneratorExit) else "cancelled" if _is_cancellation(error) else "error"
+            status = status_of(error, run.leaving)
             failure = await _closed(opening, run) if opening is not None else None
             await _unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
             raise
 
 
-def _given_next(advise_call: Callable[..., Any], inner: Callable[..., Any]) -> Callable[[ChatRequest], Awaitable[ChatResponse]]:
+def _given_next(advise_call: _Hook, inner: _Hook) -> Callable[[ChatRequest], Awaitable[ChatResponse]]:
     """`advise_call` with `next` given.
 
     A method gets it as the default of its last parameter: a function around it would add a third to the cost of a layer.
@@ -309,10 +307,6 @@ def _note(error: BaseException, step: Step) -> None:
         error.add_note(note)
 
 
-def _is_cancellation(error: BaseException) -> bool:
-    return isinstance(error, get_cancelled_exc_class())
-
-
 def _rebound(request: ChatRequest, run: Run | None) -> ChatRequest:
     """A request that a hook did not derive from the one it was given, as part of this run."""
     copy = request.replace()
@@ -363,7 +357,7 @@ async def _unwind(
         step = steps[at]
         if step.done is None:
             continue
-        shield = status != "error" or (failure is not None and _is_cancellation(failure))
+        shield = status != "error" or (failure is not None and is_cancellation(failure))
         try:
             partial = progress.partial(at) if progress is not None else None
             outcome = Outcome(status, partial, error if status == "error" else None)
@@ -394,7 +388,7 @@ def _kept(
     failure: BaseException | None, late: BaseException, step: Step | None, status: str, error: BaseException
 ) -> BaseException | None:
     """What of a late failure is to be raised at the end, beside or in place of an earlier one."""
-    if _is_cancellation(late):
+    if is_cancellation(late):
         return late if status != "cancelled" else failure
     what = f"`done` of advisor `{step.name}`" if step is not None else "closing the stream beneath"
     if status == "closed":

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from anyio import CancelScope, current_time
+from anyio import CancelScope, current_time, get_cancelled_exc_class
 
 if TYPE_CHECKING:
     from advisorchain._trace import Trace
 
-__all__ = ["GRACE", "Run"]
+Left: TypeAlias = Literal["closed", "cancelled"]
+
+__all__ = ["GRACE", "Left", "Run", "is_cancellation", "status_of"]
 
 GRACE: Final = 5.0  # seconds
 
@@ -28,7 +30,7 @@ class Run:
     def __init__(self, grace: float = GRACE, trace: Trace | None = None) -> None:
         self.grace = grace
         self.trace = trace
-        self.leaving: Literal["closed", "cancelled"] = "closed"
+        self.leaving: Left = "closed"
         self._deadline: float | None = None
 
     def shielded(self) -> CancelScope:
@@ -36,3 +38,15 @@ class Run:
         if self._deadline is None:
             self._deadline = current_time() + self.grace
         return CancelScope(deadline=self._deadline, shield=True)
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Whether the running backend cancels tasks by this exception."""
+    return isinstance(error, get_cancelled_exc_class())
+
+
+def status_of(error: BaseException, leaving: Left) -> Literal["error", "cancelled", "closed"]:
+    """The outcome that an exception means; `leaving` is what a closed generator means."""
+    if isinstance(error, GeneratorExit):
+        return leaving
+    return "cancelled" if is_cancellation(error) else "error"

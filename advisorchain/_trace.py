@@ -11,13 +11,13 @@ from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import Tracer
 
-from advisorchain._run import Run
+from advisorchain._run import Left, Run, status_of
 from advisorchain._sources import AroundSource, Inner, ModelSource, Opened, Opening, Source
 from advisorchain._steps import Step
 from advisorchain.advisor import Outcome, StreamItem
 from advisorchain.aggregate import Fold
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
-from advisorchain.telemetry import Clock, end_span, start_span, status_of
+from advisorchain.telemetry import Clock, end_span, start_span
 
 if TYPE_CHECKING:
     from advisorchain._frames import Frame
@@ -384,7 +384,7 @@ class _WatchedSource:
         self._end("ok", settled)
         return settled
 
-    def _fail(self, error: BaseException, leaving: str) -> None:
+    def _fail(self, error: BaseException, leaving: Left) -> None:
         status = status_of(error, leaving)
         self._end(status, None, error if status == "error" else None)
 
@@ -420,7 +420,7 @@ def _answered(response: ChatResponse) -> dict[str, Any]:
 class _Ending:
     """A watched stream that tells when it failed or was closed."""
 
-    def __init__(self, stream: _Watched, fail: Callable[[BaseException, str], None], run: Run) -> None:
+    def __init__(self, stream: _Watched, fail: Callable[[BaseException, Left], None], run: Run) -> None:
         self._stream = stream
         self._fail = fail
         self._run = run

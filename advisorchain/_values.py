@@ -134,12 +134,15 @@ _TAGS: Final = frozenset({"text", "parts", "system", "user", "assistant", "tool"
 def explain(name: str, error: ValidationError, fields: tuple[str, ...] = ()) -> str:
     """One line a problem, by the field's path, never with the value."""
     lines = []
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+    for problem in error.errors(include_url=False, include_input=False):
         first, *rest = problem["loc"] or (name,)
         if isinstance(first, int) and first < len(fields):  # an argument that was given by its place
             first = fields[first]
         path = ".".join(str(step) for step in (first, *rest) if step not in _TAGS) or name
-        lines.append(f"`{path}`: {problem['msg'].removeprefix('Value error, ')}")
+        said = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "union_tag_invalid":  # its text would show the value
+            said = f"its {problem['ctx']['discriminator']} is none of {problem['ctx']['expected_tags']}".replace("'", "`")
+        lines.append(f"`{path}`: {said}")
     return f"`{name}` cannot be made: {'; '.join(dict.fromkeys(lines))}"
 
 

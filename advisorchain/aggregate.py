@@ -21,11 +21,12 @@ __all__ = ["Fold", "as_chunk", "carrying", "fold_chunks", "merged_context"]
 class _Call:
     """One tool call while its pieces come in."""
 
-    __slots__ = ("arguments", "id", "index", "name")
+    __slots__ = ("arguments", "id", "index", "made_id", "name")
 
     def __init__(self, piece: ToolCallChunk) -> None:
         self.index = piece.index
         self.id = ""
+        self.made_id = ""  # in place of one that is missing or taken
         self.name = ""
         self.arguments: list[str] = []
         self.add(piece)
@@ -38,14 +39,19 @@ class _Call:
 
     def takes(self, piece: ToolCallChunk) -> bool:
         """Whether a piece at the same place continues this call, and does not begin another one."""
-        if piece.id:
-            return self.id in ("", piece.id)
-        return not (piece.name and self.name and self._is_whole())
+        if piece.id and self.id:
+            return piece.id == self.id
+        if not (piece.name and self.name):
+            return True
+        return piece.name == self.name and not ((piece.arguments or "").strip() and self._is_whole())
 
     def _is_whole(self) -> bool:
+        last = next((piece for piece in reversed(self.arguments) if not piece.isspace()), "")
+        if not last.rstrip().endswith("}"):  # most are not: the whole text is not to be parsed for each piece
+            return False
         try:
             return isinstance(json.loads("".join(self.arguments)), dict)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
 
 
@@ -71,13 +77,12 @@ class _MessageFold:
             self.calls.append(_Call(piece))
 
     def _open_call(self, piece: ToolCallChunk) -> _Call | None:
-        """The call that a piece belongs to: by index; without one by id; without either it is the newest."""
+        """The call that a piece belongs to: by index and id, as far as they are told; without either it is the newest."""
+        candidates = self.calls
         if piece.index is not None:
-            candidates = [call for call in self.calls if call.index == piece.index]
-        elif piece.id:
-            candidates = [call for call in self.calls if call.id == piece.id]
-        else:
-            candidates = self.calls
+            candidates = [call for call in candidates if call.index == piece.index]
+        if piece.id and (piece.index is None or any(call.id == piece.id for call in candidates)):
+            candidates = [call for call in candidates if call.id == piece.id]
         return candidates[-1] if candidates and candidates[-1].takes(piece) else None
 
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -85,7 +90,9 @@ class _MessageFold:
         for call in self.calls:
             if not call.name:
                 raise ModelResponseError(f"the model asked for a tool without naming it (call `{call.id or '?'}`)")
-            call_id = call.id if call.id and call.id not in made else f"call_{secrets.token_hex(8)}"
+            call_id = call.id
+            if not call_id or call_id in made:
+                call_id = call.made_id = call.made_id or f"call_{secrets.token_hex(8)}"
             made[call_id] = ToolCall(call_id, call.name, "".join(call.arguments) or "{}")
         return tuple(made.values())
 

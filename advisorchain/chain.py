@@ -13,7 +13,7 @@ from typing import Any, Final
 from anyio import current_time, get_cancelled_exc_class, move_on_after
 
 from advisorchain._frames import Frame, build_frames, note_advisor
-from advisorchain._run import GRACE, Run
+from advisorchain._run import GRACE, Run, status_of
 from advisorchain._sources import Opened
 from advisorchain._steps import Step, compile_advisors
 from advisorchain._trace import Trace
@@ -29,7 +29,7 @@ from advisorchain.errors import (
 from advisorchain.exchange import NO_CONTEXT, NO_OPTIONS, ChatChunk, ChatOptions, ChatRequest, ChatResponse, asked
 from advisorchain.messages import Message, SystemMessage, to_messages
 from advisorchain.model import ModelLike, as_model
-from advisorchain.telemetry import ChainLog, Telemetry, status_of, wanted
+from advisorchain.telemetry import ChainLog, Telemetry, wanted
 
 __all__ = ["AdvisorChain", "AdvisorRow", "ChatStream", "Prompt"]
 

@@ -17,7 +17,7 @@
     └── ChatMemoryError (RuntimeError)
         ├── ConversationConflictError          the log has moved on since it was read; `expected`, `found`
         ├── ConversationDeletedError (LookupError)  the conversation was deleted while a turn was under way
-        ├── LeaseLostError (TimeoutError)      a lease ran out before its turn was stored
+        ├── LeaseLostError (TimeoutError)      a lease went to another holder before its turn was stored
         └── StorageError (OSError)             the store cannot be opened, read or written
 
 Errors of your own advisors and functions pass through the chain with their own type; the chain adds a note
@@ -137,7 +137,7 @@ class ConversationDeletedError(ChatMemoryError, LookupError):
 
 
 class LeaseLostError(ChatMemoryError, TimeoutError):
-    """The lease on a conversation ran out, or went to another holder, before its turn was stored."""
+    """The lease on a conversation was released, or went to another holder, before its turn was stored."""
 
 
 class StorageError(ChatMemoryError, OSError):

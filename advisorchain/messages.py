@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
@@ -322,11 +322,18 @@ class Usage:
             object.__setattr__(self, "total_tokens", self.input_tokens + self.output_tokens)
 
     def __add__(self, other: Usage) -> Usage:
-        return self._joined(other, lambda mine, theirs: mine + theirs)
+        joined = self._joined(other, lambda mine, theirs: mine + theirs)
+        return replace(joined, total_tokens=_sum(self._known_total(), other._known_total()))
 
     def updated(self, later: Usage) -> Usage:
         """What is known after a later report about the same call: per counter the later value, unless 0 or not told."""
-        return self._joined(later, lambda mine, theirs: theirs or mine)
+        joined = self._joined(later, lambda mine, theirs: theirs or mine)
+        if later.total_tokens is None and self.total_tokens == _sum(self.input_tokens, self.output_tokens):
+            return replace(joined, total_tokens=None)  # it was a sum, and is to be one of the newer numbers
+        return joined
+
+    def _known_total(self) -> int | None:
+        return self.total_tokens if self.total_tokens is not None else _sum(self.input_tokens, self.output_tokens)
 
     def _joined(self, other: Usage, join: Callable[[int, int], int]) -> Usage:
         values = {}
@@ -334,3 +341,7 @@ class Usage:
             mine, theirs = getattr(self, name), getattr(other, name)
             values[name] = theirs if mine is None else mine if theirs is None else join(mine, theirs)
         return Usage(**values)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other

@@ -14,7 +14,6 @@ from time import perf_counter
 from typing import Any, Final
 
 import structlog
-from anyio import get_cancelled_exc_class
 from opentelemetry import context as otel_context
 from opentelemetry import trace as otel_trace
 from opentelemetry.context import Context
@@ -22,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, Trac
 
 from advisorchain._version import __version__
 
-__all__ = ["ChainLog", "Clock", "Telemetry", "done_failed", "end_span", "start_span", "status_of", "wanted"]
+__all__ = ["ChainLog", "Clock", "Telemetry", "done_failed", "end_span", "start_span", "wanted"]
 
 _SCOPE: Final = "advisorchain"
 
@@ -172,10 +171,3 @@ def end_span(clock: Clock, attributes: dict[str, Any], error: BaseException | No
             span.set_attribute("error.type", name)
             span.set_status(Status(StatusCode.ERROR, name))
     span.end()
-
-
-def status_of(error: BaseException, leaving: str) -> str:
-    """The outcome that an exception means: "closed", "cancelled" or "error"."""
-    if isinstance(error, GeneratorExit):
-        return leaving
-    return "cancelled" if isinstance(error, get_cancelled_exc_class()) else "error"

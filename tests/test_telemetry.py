@@ -157,7 +157,13 @@ MODES = pytest.mark.parametrize("mode", ["call", "stream"])
 async def test_the_span_tree_is_what_describe_tells(spans: Spans, mode: str) -> None:
     asked = chain(spans)
     await ask(asked, mode, conversation_id="c1", options=ChatOptions(temperature=0.5, stop=("x",)))
-    assert spans.tree() == ["advisor_chain demo", "  advisor a", "    advisor upper", "      advisor b", "        chat words"]
+    assert spans.tree() == [
+        "advisor_chain demo",
+        "  advisor a",
+        "    advisor upper",
+        "      advisor b",
+        "        chat words",
+    ]
     root = spans.named("advisor_chain demo").attributes or {}
     assert root["advisorchain.chain.advisors"] == tuple(row.name for row in asked.describe())
     assert root["advisorchain.chain.orders"] == tuple(row.order for row in asked.describe())
@@ -208,7 +214,9 @@ async def test_each_entry_of_an_advisor_inside_a_loop_has_a_span_of_its_own(span
     assert spans.tree() == ["advisor_chain chain", "  advisor twice", *inner, *inner]
     twice = spans.named("advisor twice").attributes or {}
     assert twice["advisorchain.advisor.next_calls"] == 2
-    seconds = [(span.attributes or {})["advisorchain.advisor.self_duration"] for span in spans.all() if "advisor " in span.name]
+    seconds = [
+        (span.attributes or {})["advisorchain.advisor.self_duration"] for span in spans.all() if "advisor " in span.name
+    ]
     whole = spans.named("advisor_chain chain")
     assert 0 <= sum(float(str(part)) for part in seconds) <= ((whole.end_time or 0) - (whole.start_time or 0)) / 1e9
 
@@ -256,7 +264,9 @@ async def test_an_error_is_on_the_spans_by_its_type_alone(spans: Spans, mode: st
 
 
 @MODES
-async def test_nothing_that_was_said_is_in_a_span_or_a_log(spans: Spans, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_that_was_said_is_in_a_span_or_a_log(
+    spans: Spans, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def model(request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         yield ChatChunk(CANARY)
 

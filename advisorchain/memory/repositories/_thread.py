@@ -20,8 +20,9 @@ _T = TypeVar("_T")
 class OwnThread:
     """Runs jobs one after the other, in the order in which they came, from asyncio and trio alike.
 
-    A job that began also ends when its task is cancelled; one that still waits is left out. This takes half of the time
-    that a hop by `anyio.to_thread` does, and needs no lock around a connection. The thread starts with the first job.
+    A job that began also ends when its task is cancelled; one that still waits is left out. This takes less time than a
+    hop by `anyio.to_thread`, whose limiters belong to one event loop, and needs no lock around a connection. The thread
+    starts with the first job.
     """
 
     def __init__(self, name: str) -> None:
