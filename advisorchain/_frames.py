@@ -96,6 +96,7 @@ class Frame:
         place = -1  # on the way in, the innermost advisor entered; on the way out, the one that is being left
         asking = False  # no hook is running, but what lies beneath
         left = None  # on the way out, the advisor whose `done` has been entered
+        entered, dropped = request, False  # whether a hook has changed the context, and may have dropped some of it
         try:
             for place, before, transform in frame._inward:
                 if before is not None:
@@ -108,6 +109,7 @@ class Frame:
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
+                        dropped = dropped or result.context is not request.context
                         request = result if result._run is run else _rebound(result, run)
                         passed[place:] = [request] * (len(steps) - place)
                 if transform is not None and (made := transform(request)) is not None:
@@ -130,6 +132,8 @@ class Frame:
                         if steps[place].after_async:
                             result = await result
                         response = merged_context(response.context, steps[place].changed(result))
+                if dropped:
+                    response = merged_context((passed[place - 1] if place else entered).context, response)
                 if done is not None:
                     left = place
                     result = done(passed[place], Outcome("ok", response))
@@ -156,6 +160,7 @@ class Frame:
         passed = [request] * len(steps)
         transforms: dict[int, TextTransform] = {}
         place, asking, left = -1, False, None
+        entered, dropped = request, False
         opening: Opening | None = None
         answered = False
         response: ChatResponse | None = None
@@ -173,6 +178,7 @@ class Frame:
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
+                        dropped = dropped or result.context is not request.context
                         request = result if result._run is run else _rebound(result, run)
                         passed[place:] = [request] * (len(steps) - place)
                 if transform is not None and (made := transform(request)) is not None:
@@ -229,6 +235,8 @@ class Frame:
                         if steps[place].changed(result).text != answer.text:
                             self.voice.changed_text(f"`after` of advisor `{steps[place].name}`")
                         answer = merged_context(answer.context, result)
+                if dropped:
+                    answer = merged_context((passed[place - 1] if place else entered).context, answer)
                 if done is not None:
                     left = place
                     result = done(passed[place], Outcome("ok", answer))
@@ -249,6 +257,8 @@ class Frame:
                 note_advisor(error, (self.source.step,))
             status = status_of(error, run.leaving)
             failure = await _closed(opening, run) if opening is not None else None
+            if failure is not None and isinstance(self.source, AroundSource):
+                note_advisor(failure, (self.source.step,))
             await _unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
             raise
 

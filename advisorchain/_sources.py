@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
+
+from anyio import CancelScope, current_effective_deadline
 
 from advisorchain._progress import Progress
 from advisorchain._run import Run
 from advisorchain._steps import Step
 from advisorchain.advisor import StreamItem
 from advisorchain.aggregate import Fold, as_chunk, carrying, merged_context
-from advisorchain.errors import AdvisorContractError, ModelResponseError
+from advisorchain.errors import AdvisorContractError, ModelResponseError, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.model import ModelFunctions
 
@@ -34,7 +38,7 @@ class Opening:
 
     __slots__ = ("inner", "items")
 
-    def __init__(self, items: AsyncIterator[Any], inner: list[Opened] | None = None) -> None:
+    def __init__(self, items: Any, inner: list[Opened] | None = None) -> None:
         self.items = items
         self.inner = inner if inner is not None else []
 
@@ -60,6 +64,48 @@ async def _close_all(streams: Sequence[Any]) -> None:
             failure = failure or error
     if failure is not None:
         raise failure
+
+
+class _Unscoped:
+    """Reads from an around advisor, and refuses one that leaves a time limit open across its first `yield`.
+
+    Such a limit would cancel the reader, and whoever awaits between, in the advisor's place.
+    """
+
+    __slots__ = ("_items", "_pull", "_step")
+
+    def __init__(self, items: AsyncGenerator[Any, None], step: Step) -> None:
+        self._items = items
+        self._step = step
+        self._pull: Callable[[], Awaitable[Any]] = self._first
+
+    @property
+    def ag_running(self) -> bool:
+        return bool(getattr(self._items, "ag_running", False))
+
+    def __aiter__(self) -> _Unscoped:
+        return self
+
+    def __anext__(self) -> Awaitable[Any]:
+        return self._pull()
+
+    async def _first(self) -> Any:
+        with CancelScope() as own:
+            item = await self._items.__anext__()
+            own.shield = True  # for a moment: only what is inside of this scope counts, not what the reader's limits do
+            held = current_effective_deadline() != math.inf
+            own.shield = False
+            if held:
+                await self._items.aclose()  # here and now, where the limit is the innermost scope and can be left in order
+        if held:
+            raise AdvisorContractError(
+                f"`around` of advisor `{self._step.name}` yields inside a time limit; put it around one pull only"
+            )
+        self._pull = self._items.__anext__
+        return item
+
+    async def aclose(self) -> None:
+        await self._items.aclose()
 
 
 class Source(Protocol):
@@ -106,13 +152,13 @@ class ModelSource:
         call, checked = self.call, self.response
 
         async def answer(request: ChatRequest) -> ChatResponse:
-            response = await call(request)
-            if response.__class__ is not ChatResponse:
-                response = checked(response)
             try:
                 context = request.context
             except AttributeError:
                 raise no_request(request) from None
+            response = await call(request)
+            if response.__class__ is not ChatResponse:
+                response = checked(response)
             return response if response.context is context else merged_context(context, response)
 
         return answer
@@ -132,9 +178,7 @@ class ModelSource:
         items = self.model.stream(request)
         if hasattr(items, "__aiter__"):
             return items.__aiter__()
-        raise ModelResponseError(
-            f"`stream` of model `{self.model.name}` returned a {type(items).__name__}, not an async generator"
-        )
+        raise ModelResponseError(f"`stream` of model `{self.model.name}` returned {dropped(items)}, not an async generator")
 
     def open(self, request: ChatRequest, run: Run) -> Opening:
         return Opening(self._stream(request) if self.model.stream is not None else self._one_chunk(request))
@@ -175,9 +219,16 @@ class Inner(Protocol):
         ...
 
 
+def dropped(value: object) -> str:
+    """What it is that nobody can use. A coroutine is closed: no "never awaited" warning beside the error."""
+    if inspect.iscoroutine(value):
+        value.close()
+    return kind_of(value)
+
+
 def no_request(value: object) -> AdvisorContractError:
     """What to raise when an advisor hands on something else."""
-    return AdvisorContractError(f"`next` was given a {type(value).__name__}; pass it a ChatRequest")
+    return AdvisorContractError(f"`next` was given {kind_of(value)}; pass it a ChatRequest")
 
 
 def bound(request: object, run: Run) -> ChatRequest:
@@ -257,13 +308,14 @@ class AroundSource:
         if isinstance(value, ChatResponse):
             return value
         raise AdvisorContractError(
-            f"`advise_call` of advisor `{self.step.name}` returned a {type(value).__name__}; return a ChatResponse"
+            f"`advise_call` of advisor `{self.step.name}` returned {dropped(value)}; return a ChatResponse"
         )
 
     def open(self, request: ChatRequest, run: Run) -> Opening:
         if self.step.around is None and self.step.advise_stream is None:
             return Opening(self._one_chunk(request))
-        return self._streamed(request, run, streaming=True)
+        opening = self._streamed(request, run, streaming=True)
+        return Opening(_Unscoped(opening.items, self.step), opening.inner)
 
     def _streamed(self, request: ChatRequest, run: Run, *, streaming: bool) -> Opening:
         advise = self.step.around or self.step.advise_stream
@@ -271,9 +323,7 @@ class AroundSource:
         rest = _Next(self.inner, run, streaming)
         items = advise(request, rest)
         if not hasattr(items, "__anext__"):
-            raise self._wrong(
-                f"returned a {type(items).__name__}; make it an async generator (yield chunks, then the response)"
-            )
+            raise self._wrong(f"returned {dropped(items)}; make it an async generator (yield chunks, then the response)")
         return Opening(items, rest.opened)
 
     async def _one_chunk(self, request: ChatRequest) -> AsyncGenerator[StreamItem, None]:
@@ -284,7 +334,7 @@ class AroundSource:
     def item(self, value: object) -> StreamItem:
         if isinstance(value, ChatChunk | ChatResponse):
             return value
-        raise self._wrong(f"yielded a {type(value).__name__}; yield ChatChunks, then one ChatResponse")
+        raise self._wrong(f"yielded {kind_of(value)}; yield ChatChunks, then one ChatResponse")
 
     def settle(self, fold: Fold, response: ChatResponse | None, opening: Opening) -> ChatResponse:
         """The text that left is the text of the response, unless the advisor made a message of its own."""

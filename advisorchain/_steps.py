@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, Final
 
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor
-from advisorchain.errors import AdvisorContractError, ConfigurationError
+from advisorchain.errors import AdvisorContractError, ConfigurationError, kind_of
 from advisorchain.exchange import ChatResponse
 from advisorchain.model import is_async
 
@@ -124,11 +124,11 @@ class Step:
         raise self._wrong("transform", text, "text from feed() and flush()")
 
     def _wrong(self, hook: str, result: object, wanted: str) -> AdvisorContractError:
-        found = type(result).__name__
+        found = kind_of(result)
         if inspect.iscoroutine(result):
             result.close()  # nobody will await it: no "never awaited" warning beside the error
-            found = "coroutine (make the hook itself `async def`)"
-        return AdvisorContractError(f"`{hook}` of advisor `{self.name}` returned a {found}; return {wanted}")
+            found = "a coroutine (make the hook itself `async def`)"
+        return AdvisorContractError(f"`{hook}` of advisor `{self.name}` returned {found}; return {wanted}")
 
 
 def _own(advisor: Any, name: str) -> Any:
@@ -146,19 +146,15 @@ def _checked_name(advisor: Any) -> str:
     name = getattr(advisor, "name", None)
     if isinstance(advisor, type) or not isinstance(name, str) or not name.strip():
         raise ConfigurationError(
-            f"`advisors`: {_shown(advisor)} is no advisor; an advisor has a `name`, an `order` and hooks"
+            f"`advisors`: {kind_of(advisor)} is no advisor; an advisor has a `name`, an `order` and hooks"
         )
     return name
-
-
-def _shown(advisor: Any) -> str:
-    return f"the class `{advisor.__name__}`" if isinstance(advisor, type) else f"a {type(advisor).__name__}"
 
 
 def _checked_order(name: str, advisor: Any) -> int:
     order = getattr(advisor, "order", None)
     if not isinstance(order, int) or isinstance(order, bool):
-        raise ConfigurationError(f"`order` of advisor `{name}` is a {type(order).__name__}; give a whole number")
+        raise ConfigurationError(f"`order` of advisor `{name}` is {kind_of(order)}; give a whole number")
     if not HIGHEST_PRECEDENCE <= order <= LOWEST_PRECEDENCE:
         raise ConfigurationError(
             f"`order` of advisor `{name}` is {order}; the range is {HIGHEST_PRECEDENCE} to {LOWEST_PRECEDENCE}"
@@ -168,8 +164,8 @@ def _checked_order(name: str, advisor: Any) -> int:
 
 def _check_kind(step: Step) -> None:
     found = step.hooks
-    if not found and not isinstance(step.advisor, BaseAdvisor):
-        wanted = ", ".join((*HOOKS, *AROUNDS))
+    if not found and (not isinstance(step.advisor, BaseAdvisor) or _public_methods(step.advisor)):
+        wanted = ", ".join((*HOOKS, *AROUNDS))  # a misspelt hook would go unnoticed for long
         raise ConfigurationError(f"advisor `{step.name}` does nothing; define one of {wanted}")
     if step.is_around and any(name in HOOKS for name in found):
         mixed = ", ".join(f"`{name}`" for name in found)
@@ -187,6 +183,11 @@ def _check_kind(step: Step) -> None:
             )
 
 
+def _public_methods(advisor: Any) -> bool:
+    kinds = (kind for kind in type(advisor).__mro__ if kind.__module__ not in (BaseAdvisor.__module__, "builtins"))
+    return any(not name.startswith("_") and callable(value) for kind in kinds for name, value in vars(kind).items())
+
+
 def compile_advisors(advisors: object) -> tuple[Step, ...]:
     """The advisors as steps, outermost first; equal orders keep the order in which they were given.
 
@@ -194,12 +195,12 @@ def compile_advisors(advisors: object) -> tuple[Step, ...]:
         ConfigurationError: something is no advisor, mixes kinds, has no usable order, or two have one name.
     """
     if isinstance(advisors, str | bytes) or not hasattr(advisors, "__iter__"):
-        raise ConfigurationError(f"`advisors` is a {type(advisors).__name__}; give a list of advisors")
+        raise ConfigurationError(f"`advisors` is {kind_of(advisors)}; give a list of advisors")
     steps = sorted((Step(advisor) for advisor in advisors), key=lambda step: step.order)
     names: set[str] = set()
     for index, step in enumerate(steps):
         step.index = index
         if step.name in names:
-            raise ConfigurationError(f"`advisors`: two advisors are named `{step.name}`; give one of them another `name`")
+            raise ConfigurationError(f"`advisors`: two advisors are named `{step.name}`; set another `name` on one of them")
         names.add(step.name)
     return tuple(steps)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, PlainValidator, ValidationError
+
+from advisorchain.errors import kind_of
 
 _T = TypeVar("_T")
 
@@ -86,12 +89,12 @@ def frozen_json(value: object, depth: int = 0) -> Any:
         return FrozenDict({_json_key(key): _json_item(key, item, depth) for key, item in value.items()})
     if isinstance(value, list | tuple):
         return FrozenList(_json_item(place, item, depth) for place, item in enumerate(value))
-    raise ValueError(f"a {type(value).__name__} is not JSON; give text, numbers, true, false, null, lists or dicts")
+    raise ValueError(f"{kind_of(value)} is not JSON; give text, numbers, true, false, null, lists or dicts")
 
 
 def _json_key(key: object) -> str:
     if key.__class__ is not str:
-        raise ValueError(f"a key is a {type(key).__name__}; JSON keys are text")
+        raise ValueError(f"a key is {kind_of(key)}; JSON keys are text")
     return utf8(key)
 
 
@@ -107,7 +110,7 @@ def frozen_mapping(value: object) -> FrozenDict:
     if not value and isinstance(value, Mapping):
         return EMPTY
     if not isinstance(value, Mapping):
-        raise ValueError(f"is a {type(value).__name__}; give a dict of JSON values")
+        raise ValueError(f"is {kind_of(value)}; give a dict of JSON values")
     frozen: FrozenDict = frozen_json(value)
     return frozen
 
@@ -138,7 +141,7 @@ def explain(name: str, error: ValidationError, fields: tuple[str, ...] = ()) -> 
         first, *rest = problem["loc"] or (name,)
         if isinstance(first, int) and first < len(fields):  # an argument that was given by its place
             first = fields[first]
-        path = ".".join(str(step) for step in (first, *rest) if step not in _TAGS) or name
+        path = ".".join(_fields_of((first, *rest))) or name
         said = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "union_tag_invalid":  # its text would show the value
             said = f"its {problem['ctx']['discriminator']} is none of {problem['ctx']['expected_tags']}".replace("'", "`")
@@ -146,8 +149,30 @@ def explain(name: str, error: ValidationError, fields: tuple[str, ...] = ()) -> 
     return f"`{name}` cannot be made: {'; '.join(dict.fromkeys(lines))}"
 
 
+def _fields_of(path: tuple[int | str, ...]) -> list[str]:
+    """The steps that are fields; `text` is one too, where it stands first or behind the branch of that name."""
+    return [
+        str(step)
+        for place, step in enumerate(path)
+        if step not in _TAGS or (step == "text" and (place == 0 or path[place - 1] == "text"))
+    ]
+
+
+def short_repr(self: Any) -> str:
+    """A value by its constructor, with the fields that are set."""
+    shown = []
+    for each in fields(self):
+        value = getattr(self, each.name)
+        if each.repr and value is not None and value != each.default and (value or value is False or value == ""):
+            shown.append(f"{each.name}={dict(value) if isinstance(value, Mapping) else value!r}")
+    return f"{type(self).__name__}({', '.join(shown)})"
+
+
 def clear_errors(raised: type[Exception]) -> Callable[[type[_T]], type[_T]]:
-    """A class decorator: the constructor raises `raised`, naming the field, in place of pydantic's ValidationError."""
+    """A class decorator: the constructor raises `raised`, naming the field, in place of pydantic's ValidationError.
+
+    And the repr shows only what is set.
+    """
 
     def decorate(cls: type[_T]) -> type[_T]:
         construct: Callable[..., None] = cls.__init__
@@ -164,6 +189,7 @@ def clear_errors(raised: type[Exception]) -> Callable[[type[_T]], type[_T]]:
                     cls.__init__ = __init__  # type: ignore[assignment]
 
         cls.__init__ = __init__  # type: ignore[assignment]
+        cls.__repr__ = short_repr  # type: ignore[method-assign]
         return cls
 
     return decorate

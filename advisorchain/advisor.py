@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 
@@ -35,8 +35,10 @@ __all__ = [
     "AdvisorLike",
     "AroundAdvisor",
     "BaseAdvisor",
+    "CallAdvisor",
     "Next",
     "Outcome",
+    "StreamAdvisor",
     "StreamItem",
     "TextTransform",
 ]
@@ -95,7 +97,7 @@ class BaseAdvisor(_Named):
     the one that it received.
     """
 
-    def before(self, request: ChatRequest) -> Any:
+    def before(self, request: ChatRequest) -> ChatRequest | ChatResponse | Awaitable[ChatRequest | ChatResponse]:
         """On the way in. Return the request, or a changed copy; a ChatResponse answers at once, without the rest.
 
         After such a short-circuit this advisor's own `transform` and `after` are skipped; its `done` is not.
@@ -106,11 +108,11 @@ class BaseAdvisor(_Named):
         """What changes the text of this request's answer; None: nothing does. In a call the text is fed at once."""
         return None
 
-    def after(self, request: ChatRequest, response: ChatResponse) -> Any:
+    def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse | Awaitable[ChatResponse]:
         """On the way out, once, also in a stream: return the response, or a changed copy. Change text in `transform`."""
         return response
 
-    def done(self, request: ChatRequest, outcome: Outcome) -> Any:
+    def done(self, request: ChatRequest, outcome: Outcome) -> Awaitable[None] | None:
         """At the end, exactly once for every advisor whose `before` was entered, however it ended. Returns nothing."""
         return None
 
@@ -141,9 +143,8 @@ class AroundAdvisor(_Named):
         raise NotImplementedError
 
 
-@runtime_checkable
-class Advisor(Protocol):
-    """Full control. With `advise_call` alone a stream gets one chunk; with `advise_stream` alone a call drains it."""
+class CallAdvisor(Protocol):
+    """The half of an `Advisor` that serves calls; a stream gets one chunk."""
 
     name: str
     order: int
@@ -154,9 +155,20 @@ class Advisor(Protocol):
         """Answer a call; `await next(request)` asks the rest."""
         ...
 
+
+class StreamAdvisor(Protocol):
+    """The half of an `Advisor` that serves streams; a call drains it."""
+
+    name: str
+    order: int
+
     def advise_stream(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Answer a stream: chunks, then one ChatResponse; `next(request)` asks the rest."""
         ...
 
 
-AdvisorLike: TypeAlias = BaseAdvisor | AroundAdvisor | Advisor | Any
+class Advisor(CallAdvisor, StreamAdvisor, Protocol):
+    """Full control, in both modes. One half alone is an advisor too."""
+
+
+AdvisorLike: TypeAlias = BaseAdvisor | AroundAdvisor | CallAdvisor | StreamAdvisor

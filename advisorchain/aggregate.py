@@ -21,19 +21,21 @@ __all__ = ["Fold", "as_chunk", "carrying", "fold_chunks", "merged_context"]
 class _Call:
     """One tool call while its pieces come in."""
 
-    __slots__ = ("arguments", "id", "index", "made_id", "name")
+    __slots__ = ("arguments", "id", "index", "made_id", "name", "repeats")
 
     def __init__(self, piece: ToolCallChunk) -> None:
         self.index = piece.index
         self.id = ""
         self.made_id = ""  # in place of one that is missing or taken
         self.name = ""
+        self.repeats = False  # some providers tell the name on every piece: it is not doubled
         self.arguments: list[str] = []
         self.add(piece)
 
     def add(self, piece: ToolCallChunk) -> None:
         self.id = self.id or piece.id or ""
-        self.name = self.name or piece.name or ""  # some providers repeat the name on every piece: it is not doubled
+        self.repeats = self.repeats or bool(self.name and piece.name)
+        self.name = self.name or piece.name or ""
         if piece.arguments:
             self.arguments.append(piece.arguments)
 
@@ -43,7 +45,9 @@ class _Call:
             return piece.id == self.id
         if not (piece.name and self.name):
             return True
-        return piece.name == self.name and not ((piece.arguments or "").strip() and self._is_whole())
+        # a name again and nothing else: no call begins so where names are repeated, or where calls have ids
+        may_end = bool(self.repeats or self.id) and not (piece.arguments or "").strip()
+        return piece.name == self.name and (may_end or not self._is_whole())
 
     def _is_whole(self) -> bool:
         last = next((piece for piece in reversed(self.arguments) if not piece.isspace()), "")

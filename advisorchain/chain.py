@@ -14,10 +14,11 @@ from anyio import current_time, get_cancelled_exc_class, move_on_after
 
 from advisorchain._frames import Frame, build_frames, note_advisor
 from advisorchain._run import GRACE, Run, status_of
-from advisorchain._sources import Opened
+from advisorchain._sources import Opened, dropped
 from advisorchain._steps import Step, compile_advisors
 from advisorchain._trace import Trace
 from advisorchain.advisor import AdvisorLike
+from advisorchain.aggregate import merged_context
 from advisorchain.errors import (
     AdvisorContractError,
     CallTimeoutError,
@@ -25,8 +26,9 @@ from advisorchain.errors import (
     InvalidInputError,
     StreamError,
     UnknownAdvisorError,
+    kind_of,
 )
-from advisorchain.exchange import NO_CONTEXT, NO_OPTIONS, ChatChunk, ChatOptions, ChatRequest, ChatResponse, asked
+from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, asked
 from advisorchain.messages import Message, SystemMessage, to_messages
 from advisorchain.model import ModelLike, as_model
 from advisorchain.telemetry import ChainLog, Telemetry, wanted
@@ -73,6 +75,8 @@ class AdvisorChain:
         telemetry: Telemetry | None = _GLOBAL_TELEMETRY,
         grace: float = GRACE,
     ) -> None:
+        if isinstance(model, AdvisorChain):
+            raise ConfigurationError("`model` is a chain; give its model, and its advisors beside yours")
         self._model = model
         self._functions = as_model(model)
         self._steps = compile_advisors(advisors)
@@ -96,8 +100,8 @@ class AdvisorChain:
         prompt: Prompt,
         conversation_id: str | None = None,
         system: str | SystemMessage | None = None,
-        options: ChatOptions = NO_OPTIONS,
-        context: Mapping[str, Any] = NO_CONTEXT,
+        options: ChatOptions | None = None,
+        context: Mapping[str, Any] | None = None,
         advisors: Sequence[AdvisorLike] = (),
         without: Sequence[str] = (),
         timeout: float | None = None,
@@ -135,7 +139,7 @@ class AdvisorChain:
             raise
         if response.__class__ is not ChatResponse:
             raise _no_response(self._steps, response)
-        return response
+        return response if response.context is request.context else merged_context(request.context, response)
 
     async def _run(self, request: ChatRequest, timeout: float | None) -> ChatResponse:
         """A call that is recorded, logged, limited in time, or has something to clean up."""
@@ -163,8 +167,8 @@ class AdvisorChain:
         prompt: Prompt,
         conversation_id: str | None = None,
         system: str | SystemMessage | None = None,
-        options: ChatOptions = NO_OPTIONS,
-        context: Mapping[str, Any] = NO_CONTEXT,
+        options: ChatOptions | None = None,
+        context: Mapping[str, Any] | None = None,
         advisors: Sequence[AdvisorLike] = (),
         without: Sequence[str] = (),
         timeout: float | None = None,
@@ -231,8 +235,10 @@ class AdvisorChain:
         return AdvisorChain(self._model, advisors, name=self.name, telemetry=self._telemetry, grace=self._grace)
 
     def _for_one_call(self, advisors: Sequence[AdvisorLike], without: Sequence[str]) -> AdvisorChain:
-        if isinstance(without, str):
-            raise InvalidInputError("`without` is a text; give a list of advisor names")
+        if isinstance(without, str) or not isinstance(without, Iterable):
+            raise InvalidInputError(f"`without` is {kind_of(without)}; give a list of advisor names")
+        if not isinstance(advisors, Iterable):
+            raise InvalidInputError(f"`advisors` is {kind_of(advisors)}; give a list of advisors")
         chain = self.without(*without) if without else self
         return chain.with_advisors(*advisors) if advisors else chain
 
@@ -304,6 +310,10 @@ class ChatStream:
         except Exception as late:
             raise late from error  # what the reader raised is not lost
 
+    def __repr__(self) -> str:
+        state = "read to its end" if self._opened.response is not None else "entered" if self._entered else "not entered"
+        return f"<ChatStream, {state}>"
+
     def __aiter__(self) -> AsyncGenerator[ChatChunk, None]:
         if not self._entered:
             raise StreamError("iterate a stream inside `async with chain.stream(…) as stream:`")
@@ -342,7 +352,7 @@ def _with_system(system: object, prompt: Prompt) -> tuple[Message, ...]:
     if isinstance(system, str) and system.strip():
         system = SystemMessage(system)
     if not isinstance(system, SystemMessage):
-        found = "blank" if isinstance(system, str) else f"a {type(system).__name__}"
+        found = "blank" if isinstance(system, str) else kind_of(system)
         raise InvalidInputError(f"`system` is {found}; give a text")
     return (system, *to_messages(prompt))
 
@@ -357,8 +367,7 @@ def _no_response(steps: Sequence[Step], response: object) -> AdvisorContractErro
     # without a frame between them, adjacent around advisors hand on what the inner one returned
     step = next(step for step in steps if step.advise_call is not None)
     return AdvisorContractError(
-        f"`advise_call` of advisor `{step.name}`, or of one inside it, returned a {type(response).__name__}; "
-        "return a ChatResponse"
+        f"`advise_call` of advisor `{step.name}`, or of one inside it, returned {dropped(response)}; return a ChatResponse"
     )
 
 

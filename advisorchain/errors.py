@@ -45,6 +45,7 @@ __all__ = [
     "StreamTextWarning",
     "ToolArgumentsError",
     "UnknownAdvisorError",
+    "kind_of",
 ]
 
 
@@ -149,3 +150,13 @@ class StreamTextWarning(UserWarning):
 
     Change text in `transform`, which is applied to the chunks and to the response alike.
     """
+
+
+def kind_of(value: object) -> str:
+    """What a value is, as a message tells it without showing it: "None", "an int", "the class `A`"."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class `{value.__name__}`"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from advisorchain._values import CONFIG, EMPTY, Metadata, Text, clear_errors, utf8
-from advisorchain.errors import ConversationIdError, InvalidInputError
+from advisorchain._values import CONFIG, EMPTY, Metadata, Text, clear_errors, short_repr, utf8
+from advisorchain.errors import ConversationIdError, InvalidInputError, kind_of
 from advisorchain.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolMessage, Usage, checked_messages, to_messages
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def checked_conversation_id(value: object) -> str:
         ConversationIdError: no text, blank, too long, or with U+0000 or a lone surrogate.
     """
     if not isinstance(value, str):
-        found = "missing" if value is None else f"a {type(value).__name__}"
+        found = "missing" if value is None else kind_of(value)
         raise ConversationIdError(f"`conversation_id` is {found}; give a text of 1 to {MAX_ID_LENGTH} characters")
     if not value or value.isspace():
         raise ConversationIdError(f"`conversation_id` is blank; give a text of 1 to {MAX_ID_LENGTH} characters")
@@ -64,15 +64,15 @@ def _read_only(context: object, name: str = "context") -> Mapping[str, Any]:
     if context.__class__ is MappingProxyType:
         return context
     if not isinstance(context, Mapping):
-        raise InvalidInputError(f"`{name}` is a {type(context).__name__}; give a dict with text keys")
+        raise InvalidInputError(f"`{name}` is {kind_of(context)}; give a dict with text keys")
     for key in context:
         if not isinstance(key, str):
-            raise InvalidInputError(f"`{name}` has a key that is a {type(key).__name__}; keys are text")
+            raise InvalidInputError(f"`{name}` has a key that is {kind_of(key)}; keys are text")
     return MappingProxyType(dict(context)) if context else NO_CONTEXT
 
 
 @clear_errors(InvalidInputError)
-@checked_dataclass(frozen=True, slots=True, kw_only=True, config=CONFIG)
+@checked_dataclass(frozen=True, slots=True, kw_only=True, repr=False, config=CONFIG)
 class ChatOptions:
     """How the model shall answer. None: the model's own default.
 
@@ -106,7 +106,7 @@ def _no_options() -> ChatOptions:
 NO_OPTIONS: Final = _no_options()
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True, init=False, repr=False)
 class ChatRequest:
     """What is asked.
 
@@ -133,20 +133,22 @@ class ChatRequest:
         self,
         messages: tuple[Message, ...],
         conversation_id: str | None = None,
-        options: ChatOptions = NO_OPTIONS,
-        context: Mapping[str, Any] = NO_CONTEXT,
-        local: Mapping[str, Any] = NO_CONTEXT,
+        options: ChatOptions | None = None,
+        context: Mapping[str, Any] | None = None,
+        local: Mapping[str, Any] | None = None,
         round: int = 0,
         made: int = 0,
     ) -> None:
         self.messages = _checked_prompt(messages)
         self.conversation_id = conversation_id if conversation_id is None else checked_conversation_id(conversation_id)
-        self.options = options if options is NO_OPTIONS else _checked_options(options)
-        self.context = context if context is NO_CONTEXT else _read_only(context)
-        self.local = local if local is NO_CONTEXT else _read_only(local, "local")
+        self.options = NO_OPTIONS if options is None else _checked_options(options)
+        self.context = NO_CONTEXT if context is None else _read_only(context)
+        self.local = NO_CONTEXT if local is None else _read_only(local, "local")
         self.round = round
         self.made = made
         self._run = None
+
+    __repr__ = short_repr
 
     def replace(
         self,
@@ -164,7 +166,7 @@ class ChatRequest:
         copy.messages = self.messages if messages is ... else _checked_prompt(messages)
         copy.conversation_id = self.conversation_id
         if conversation_id is not ...:
-            copy.conversation_id = conversation_id and checked_conversation_id(conversation_id)
+            copy.conversation_id = None if conversation_id is None else checked_conversation_id(conversation_id)
         copy.options = self.options if options is ... else _checked_options(options)
         copy.context = self.context if context is ... else _read_only(context)
         copy.local = self.local if local is ... else _read_only(local, "local")
@@ -183,7 +185,10 @@ class ChatRequest:
 
 
 def asked(
-    prompt: str | Message | Iterable[Message], conversation_id: str | None, options: ChatOptions, context: Mapping[str, Any]
+    prompt: str | Message | Iterable[Message],
+    conversation_id: str | None,
+    options: ChatOptions | None,
+    context: Mapping[str, Any] | None,
 ) -> ChatRequest:
     """A request of a prompt. The chain's own road, since every call begins with it: each value is checked once."""
     if prompt.__class__ is not tuple or not prompt:
@@ -194,8 +199,8 @@ def asked(
     request = _new(ChatRequest)
     request.messages = prompt
     request.conversation_id = conversation_id if conversation_id is None else checked_conversation_id(conversation_id)
-    request.options = options if options is NO_OPTIONS else _checked_options(options)
-    request.context = context if context is NO_CONTEXT else _read_only(context)
+    request.options = NO_OPTIONS if options is None else _checked_options(options)
+    request.context = NO_CONTEXT if context is None else _read_only(context)
     request.local = NO_CONTEXT
     request.round = request.made = 0
     request._run = None
@@ -205,7 +210,7 @@ def asked(
 def _checked_prompt(messages: object) -> tuple[Message, ...]:
     if messages.__class__ is not tuple:
         if not isinstance(messages, list):
-            raise InvalidInputError(f"`messages` is a {type(messages).__name__}; give a tuple of messages")
+            raise InvalidInputError(f"`messages` is {kind_of(messages)}; give a tuple of messages")
         messages = tuple(messages)
     if not messages:
         raise InvalidInputError("`messages` is empty; a request needs at least one message")
@@ -215,10 +220,10 @@ def _checked_prompt(messages: object) -> tuple[Message, ...]:
 def _checked_options(options: object) -> ChatOptions:
     if isinstance(options, ChatOptions):
         return options
-    raise InvalidInputError(f"`options` is a {type(options).__name__}; give ChatOptions(...)")
+    raise InvalidInputError(f"`options` is {kind_of(options)}; give ChatOptions(...)")
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True, init=False, repr=False)
 class ChatResponse:
     """What was answered.
 
@@ -248,18 +253,20 @@ class ChatResponse:
         usage: Usage | None = None,
         model: str | None = None,
         id: str | None = None,
-        context: Mapping[str, Any] = NO_CONTEXT,
+        context: Mapping[str, Any] | None = None,
         earlier: tuple[AssistantMessage | ToolMessage, ...] = (),
-        metadata: Mapping[str, Any] = NO_CONTEXT,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.message = _checked_answer(message)
         self.finish_reason = finish_reason
         self.usage = usage
         self.model = model
         self.id = id
-        self.context = context if context is NO_CONTEXT else _read_only(context)
+        self.context = NO_CONTEXT if context is None else _read_only(context)
         self.earlier = earlier
-        self.metadata = metadata if metadata is NO_CONTEXT else _read_only(metadata, "metadata")
+        self.metadata = NO_CONTEXT if metadata is None else _read_only(metadata, "metadata")
+
+    __repr__ = short_repr
 
     @property
     def text(self) -> str:
@@ -305,7 +312,7 @@ def _checked_answer(message: object) -> AssistantMessage:
         return message
     if isinstance(message, str):
         return AssistantMessage(message)
-    raise InvalidInputError(f"`message` is a {type(message).__name__}; a response holds an AssistantMessage")
+    raise InvalidInputError(f"`message` is {kind_of(message)}; a response holds an AssistantMessage")
 
 
 @dataclass(slots=True)
@@ -318,7 +325,7 @@ class ToolCallChunk:
     arguments: str | None = None
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True, init=False, repr=False)
 class ChatChunk:
     """A piece of an answer. Most have text alone.
 
@@ -379,6 +386,8 @@ class ChatChunk:
             and boundary is None
             and tool_result is None
         )
+
+    __repr__ = short_repr
 
     def replace(self, *, text: str) -> ChatChunk:
         """A copy with another text."""

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, Validat
 from pydantic.dataclasses import dataclass
 
 from advisorchain._values import CONFIG, EMPTY, Json, Metadata, Text, clear_errors, explain
-from advisorchain.errors import InvalidInputError, MessageError, ToolArgumentsError
+from advisorchain.errors import InvalidInputError, MessageError, ToolArgumentsError, kind_of
 
 __all__ = [
     "MESSAGE_TYPES",
@@ -39,7 +39,7 @@ __all__ = [
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class TextPart:
     """Text, where a message has several parts."""
 
@@ -54,7 +54,7 @@ def _one_of(part: object, *names: str) -> None:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class ImagePart:
     """An image, by `url` or as bytes (`data` with its `media_type`, such as "image/png")."""
 
@@ -71,7 +71,7 @@ class ImagePart:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class AudioPart:
     """Sound, by `url` or as bytes (`data` with its `media_type`, such as "audio/wav")."""
 
@@ -87,7 +87,7 @@ class AudioPart:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class FilePart:
     """A file: by `url`, by a provider's `file_id`, or as bytes (`data`)."""
 
@@ -103,7 +103,7 @@ class FilePart:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class RefusalPart:
     """What the model said when it declined to answer, where a message has several parts."""
 
@@ -126,7 +126,7 @@ def _joined_text(content: str | tuple[Part, ...]) -> str:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class ToolCall:
     """A model's wish to have a tool run. `arguments` is the raw text that came, whatever it is."""
 
@@ -143,13 +143,13 @@ class ToolCall:
         except (ValueError, RecursionError):
             raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are not one JSON object") from None
         if not isinstance(value, dict):
-            found = type(value).__name__
-            raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are a {found}, not a JSON object")
+            found = kind_of(value)
+            raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are {found}, not a JSON object")
         return value
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class SystemMessage:
     """What the application tells the model about its task."""
 
@@ -165,7 +165,7 @@ class SystemMessage:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class UserMessage:
     """What the user said: a text, or a tuple of parts. `metadata` is JSON that stays on this side of the model."""
 
@@ -181,7 +181,7 @@ class UserMessage:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class AssistantMessage:
     """What the model answered.
 
@@ -219,7 +219,7 @@ class AssistantMessage:
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class ToolMessage:
     """What a tool gave back.
 
@@ -286,7 +286,7 @@ def to_messages(prompt: str | Message | Iterable[Message]) -> tuple[Message, ...
     if isinstance(prompt, MESSAGE_TYPES):
         return (prompt,)
     if isinstance(prompt, Mapping) or not isinstance(prompt, Iterable):
-        raise InvalidInputError(f"`prompt` is a {type(prompt).__name__}; give a text, a message, or messages")
+        raise InvalidInputError(f"`prompt` is {kind_of(prompt)}; give a text, a message, or messages")
     messages = tuple(prompt)
     if not messages:
         raise InvalidInputError("`prompt` is empty; give a text, a message, or messages")
@@ -298,12 +298,12 @@ def checked_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     for message in messages:
         if message.__class__ not in MESSAGE_TYPES:
             place = next(place for place, other in enumerate(messages) if other is message)
-            raise InvalidInputError(f"`messages[{place}]` is a {type(message).__name__}, not a message")
+            raise InvalidInputError(f"`messages[{place}]` is {kind_of(message)}, not a message")
     return messages
 
 
 @clear_errors(MessageError)
-@dataclass(frozen=True, slots=True, config=CONFIG)
+@dataclass(frozen=True, slots=True, repr=False, config=CONFIG)
 class Usage:
     """Tokens that a model call took, as the provider counted them. None: not told.
 

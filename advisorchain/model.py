@@ -9,16 +9,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
-from advisorchain.errors import ConfigurationError, ModelResponseError
+from advisorchain.errors import ConfigurationError, ModelResponseError, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage
 
 __all__ = ["ChatModel", "ModelFunctions", "ModelLike", "as_model", "is_async"]
 
 
-@runtime_checkable
 class ChatModel(Protocol):
     """A chat model. Either of `call` and `stream` may be left out: the chain makes one of the other.
 
@@ -37,7 +36,25 @@ class ChatModel(Protocol):
         ...
 
 
-ModelLike: TypeAlias = ChatModel | Callable[[ChatRequest], Any] | Any
+class CallModel(Protocol):
+    """A model without `stream`."""
+
+    async def call(self, request: ChatRequest) -> ChatResponse | str:
+        """The whole answer."""
+        ...
+
+
+class StreamModel(Protocol):
+    """A model without `call`."""
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[ChatChunk | str]:
+        """The answer in chunks."""
+        ...
+
+
+CallFunction: TypeAlias = Callable[[ChatRequest], Awaitable[ChatResponse | str]]
+StreamFunction: TypeAlias = Callable[[ChatRequest], AsyncIterator[ChatChunk | str]]
+ModelLike: TypeAlias = CallModel | StreamModel | CallFunction | StreamFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +78,7 @@ class ModelFunctions:
             return ChatResponse(AssistantMessage(value))
         if inspect.iscoroutine(value):
             value.close()
-        raise ModelResponseError(f"model `{self.name}` answered a {type(value).__name__}; return a text or a ChatResponse")
+        raise ModelResponseError(f"model `{self.name}` answered {kind_of(value)}; return a text or a ChatResponse")
 
     def chunk(self, value: object) -> ChatChunk:
         """What `stream` yielded, as a chunk.
@@ -73,7 +90,7 @@ class ModelFunctions:
             return value
         if isinstance(value, str):
             return ChatChunk(value)
-        raise ModelResponseError(f"model `{self.name}` yielded a {type(value).__name__}; yield texts or ChatChunks")
+        raise ModelResponseError(f"model `{self.name}` yielded {kind_of(value)}; yield texts or ChatChunks")
 
 
 def is_async(function: object) -> bool:
@@ -85,18 +102,20 @@ def _is_async_generator(function: object) -> bool:
     return inspect.isasyncgenfunction(function) or inspect.isasyncgenfunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def as_model(model: ModelLike) -> ModelFunctions:
+def as_model(model: Any) -> ModelFunctions:
     """What a chain uses of `model`.
 
     Raises:
         ConfigurationError: it is no model.
     """
+    if isinstance(model, type):
+        raise ConfigurationError(f"`model` is the class `{model.__name__}`; give an object of it")
     call, stream = getattr(model, "call", None), getattr(model, "stream", None)
     if callable(call) or callable(stream):
         return _from_object(model, call, stream)
     name = getattr(model, "__name__", None) or type(model).__name__
-    if isinstance(model, type) or not callable(model):
-        raise ConfigurationError(f"`model` is a {name}; give a chat model, an async function or an async generator function")
+    if not callable(model):
+        raise ConfigurationError(f"`model` is {kind_of(model)}; give a chat model, an async function or an async generator function")
     if _is_async_generator(model):
         return ModelFunctions(name, "function", None, model)
     if is_async(model):

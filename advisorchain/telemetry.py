@@ -90,6 +90,9 @@ class Telemetry:
         if not isinstance(provider, otel_trace.ProxyTracerProvider):
             self._tracer = _tracer_of(provider)
 
+    def __repr__(self) -> str:
+        return "Telemetry()" if self._tracer is None else f"Telemetry(tracer={self._tracer!r})"
+
     def tracer(self) -> Tracer | None:
         """The tracer; None while no provider is set."""
         if self._tracer is None and (provider := _global_provider()) is not None:

@@ -29,7 +29,7 @@ from advisorchain.messages import (
     load_message,
 )
 from advisorchain.testing.models import Pause, ScriptedModel
-from advisorchain.testing.recorders import RecordingAdvisor, labels
+from advisorchain.testing.recorders import RecordingAdvisor, Seen, labels
 
 from ._asking import MODES, HandLoop, Mode, ask, asking, chunks_given, given, stored, texts
 from .cases._stores import STORES, Store
@@ -56,7 +56,7 @@ def memory_on(store: Store | None = None, **more: Any) -> MessageChatMemoryAdvis
 async def test_B002_memory_inside_the_loop_adds_the_history_once(mode: Mode, store: Store) -> None:
     data = given("B002")
     memory = memory_on(store, order=TOOL_CALLING_ORDER + 1)
-    history = [U(data["history"][0]["content"]), A(data["history"][1]["content"])]
+    history: list[Message] = [U(data["history"][0]["content"]), A(data["history"][1]["content"])]
     await memory.chat_memory.add("c", history)
     call = data["round1"]["tool_calls"][0]
     model = ScriptedModel(asking((call["id"], call["name"], call["arguments"])), data["round2"]["content"], "later")
@@ -161,7 +161,8 @@ async def test_B140_a_reader_that_leaves_in_round_two_makes_one_ending(store: St
 
 
 async def test_B017_a_task_that_is_cancelled_at_a_chunk_leaves_everything_finished(store: Store) -> None:
-    memory, log = memory_on(store), []
+    memory = memory_on(store)
+    log: list[Seen] = []
     hooks = [RecordingAdvisor("outer", HIGHEST_PRECEDENCE, log), RecordingAdvisor("inner", 0, log)]
     pause = Pause()
     model = ScriptedModel(["one ", "two ", pause, "three"], "fine")
@@ -202,7 +203,7 @@ async def test_B105_after_runs_once_on_the_whole_response(store: Store) -> None:
 
 @pytest.mark.parametrize("order", [None, TOOL_CALLING_ORDER + 1])
 async def test_B125_half_a_tool_call_is_never_sent(order: int | None) -> None:
-    memory = memory_on(remember="turn", **({} if order is None else {"order": order}))
+    memory = memory_on(None, remember="turn", **({} if order is None else {"order": order}))
     half = ChatChunk(tool_calls=(ToolCallChunk(0, "k", "look", '{"wh'),))
     model = ScriptedModel(["Let me look. ", half, ChatChunk(tool_calls=(ToolCallChunk(0, arguments='at":'),))], "fine")
     chain = AdvisorChain(model, [memory, HandLoop(look=lambda what: "seen")])
@@ -326,13 +327,20 @@ async def test_B182_an_inner_advisor_that_edits_the_prompt_does_not_touch_what_i
             return replace(message, metadata={"cache": True})
 
     memory, model = memory_on(store), ScriptedModel("a1", "a2")
-    log = [U("u0"), A("", tool_calls=(ToolCall("k", "look", '{"y": 2}'),)), ToolMessage("r", tool_call_id="k"), A("a0")]
+    log: list[Message] = [
+        U("u0"),
+        A("", tool_calls=(ToolCall("k", "look", '{"y": 2}'),)),
+        ToolMessage("r", tool_call_id="k"),
+        A("a0"),
+    ]
     await memory.chat_memory.add("c", log)
     picture = U((TextPart(" look "), ImagePart(data=b"\x89", media_type="image/png")), metadata={"nested": {"a": [1]}})
     chain = AdvisorChain(model, [memory, Editing()])
     for question in (picture, U("u2")):
         await ask(mode, chain, question, conversation_id="c")
-    assert model.prompts[1][1].tool_calls[0].arguments == '{"x": 1}'
+    sent = model.prompts[1][1]
+    assert isinstance(sent, AssistantMessage)
+    assert sent.tool_calls[0].arguments == '{"x": 1}'
     assert await stored(memory.chat_memory) == [*log, picture, A("a1"), U("u2"), A("a2")]
 
 

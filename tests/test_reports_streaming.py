@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from advisorchain.advisor import HIGHEST_PRECEDENCE
 from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.aggregate import fold_chunks
 from advisorchain.chain import AdvisorChain
@@ -99,7 +100,8 @@ async def test_B143_the_final_response_lists_the_calls_and_results_of_all_rounds
         asking(("2", "add", '{"n":2}'), ("3", "add", '{"n":3}')),
         "all",
     ]
-    outside, chunks = RecordingAdvisor("outside", order=-(2**31)), []
+    outside = RecordingAdvisor("outside", order=HIGHEST_PRECEDENCE)
+    chunks: list[ChatChunk] = []
     chain = AdvisorChain(ScriptedModel(*script), [outside, HandLoop(add=lambda n: f"r{n}")])
     response = await ask(mode, chain, "hi", chunks)
     (seen,) = [entry.response for entry in outside.log if entry.hook == "after"]

@@ -6,14 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from advisorchain.advisor import HIGHEST_PRECEDENCE
 from advisorchain.chain import AdvisorChain
 from advisorchain.exchange import ChatChunk
 from advisorchain.messages import Usage
-from advisorchain.telemetry import Telemetry
 from advisorchain.testing.models import ScriptedModel
 from advisorchain.testing.recorders import RecordingAdvisor
 
@@ -24,22 +21,13 @@ both = pytest.mark.parametrize("mode", MODES)
 
 
 @both
-async def test_B037_a_trailing_chunk_with_nothing_but_usage_is_counted(mode: Mode) -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    model = ScriptedModel(chunks_given(given("B037")["chunks"]))
+async def test_B037_a_trailing_chunk_with_nothing_but_usage_breaks_no_reader(mode: Mode) -> None:
     chunks: list[ChatChunk] = []
-    response = await ask(mode, AdvisorChain(model, telemetry=Telemetry(tracer_provider=provider)), "hi", chunks)
+    response = await ask(mode, AdvisorChain(ScriptedModel(chunks_given(given("B037")["chunks"]))), "hi", chunks)
     assert response.usage == Usage(12, 5, 17)
     assert (response.text, response.finish_reason) == ("hi", "stop")
-    assert "".join(chunk.text for chunk in chunks) == ("hi" if mode == "stream" else "")
-    counted = [
-        (span.attributes.get("gen_ai.usage.input_tokens"), span.attributes.get("gen_ai.usage.output_tokens"))
-        for span in exporter.get_finished_spans()
-        if span.attributes
-    ]
-    assert (12, 5) in counted
-    assert set(counted) <= {(12, 5), (None, None)}
+    if mode == "stream":
+        assert [chunk.text for chunk in chunks if chunk.text] == ["hi"]
 
 
 @both
@@ -62,7 +50,7 @@ def rounds_of(rounds: Sequence[Any]) -> list[Any]:
 @pytest.mark.parametrize("case", ["B073", "B074"])
 async def test_B073_B074_usage_of_a_turn_is_the_sum_over_its_rounds(mode: Mode, case: str) -> None:
     data = given(case)
-    outside, inside = RecordingAdvisor("outside", -(2**31)), RecordingAdvisor("inside")
+    outside, inside = RecordingAdvisor("outside", HIGHEST_PRECEDENCE), RecordingAdvisor("inside")
     model = ScriptedModel(*rounds_of(data["rounds"]))
     response = await ask(mode, AdvisorChain(model, [outside, HandLoop(look=lambda: "seen"), inside]), "hi")
     total = usage_of(data["expect_total"])

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from anyio import move_on_after
 
 from advisorchain.advisor import CHAT_MEMORY_ORDER, BaseAdvisor, Outcome
-from advisorchain.errors import ConfigurationError, StorageError
+from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse, checked_conversation_id
 from advisorchain.memory.chat_memory import ChatMemory, Turn
 from advisorchain.messages import AssistantMessage, Message, SystemMessage
@@ -62,7 +62,7 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         remember: Remember = "answer",
     ) -> None:
         if not isinstance(chat_memory, ChatMemory):
-            raise ConfigurationError(f"`chat_memory` is a {type(chat_memory).__name__}; give a ChatMemory")
+            raise ConfigurationError(f"`chat_memory` is {kind_of(chat_memory)}; give a ChatMemory")
         _one_of("interrupted", interrupted, get_args(Interrupted))
         _one_of("remember", remember, get_args(Remember))
         self.chat_memory = chat_memory

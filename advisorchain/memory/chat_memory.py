@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from advisorchain.errors import ChatMemoryError, ConfigurationError, InvalidInputError
+from advisorchain.errors import ChatMemoryError, ConfigurationError, InvalidInputError, kind_of
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, Page, Recall, checked_batch
@@ -222,12 +223,23 @@ def recalled_once(
     said = tuple(message for message in prompt if not isinstance(message, SystemMessage))
     newest = recall.tail[max(0, len(recall.tail) - len(said)) :]
     known = _overlap(_keys(entry.message for entry in newest), _keys(said))
-    view = policy.view(without_newest(recall, known, policy.last))
+    view = _view(policy, without_newest(recall, known, policy.last), said[known:])
     shown = [message for message in view if not isinstance(message, SystemMessage)]
     run_end = 0 if known else _end_of_run(_keys(shown), _keys(said))
     if run_end:
         return tuple(message for message in view if isinstance(message, SystemMessage)), said[run_end:]
     return view, said[known:]
+
+
+def _view(policy: MemoryPolicy, recall: Recall, new: Sequence[Message]) -> tuple[Message, ...]:
+    """The policy's view; calls that wait for the tool results with which the new messages begin count as answered."""
+    results = tuple(takewhile(lambda message: isinstance(message, ToolMessage), new))
+    if not results or not recall.tail:
+        return policy.view(recall)
+    newest = recall.tail[-1]
+    brought = (replace(newest, sequence=newest.sequence + 1 + place, message=one) for place, one in enumerate(results))
+    view = policy.view(replace(recall, tail=(*recall.tail, *brought)))
+    return tuple(message for message in view if not any(message is one for one in results))
 
 
 def _keys(messages: Iterable[Message]) -> list[tuple[object, ...]]:
@@ -275,9 +287,10 @@ def without_newest(recall: Recall, cut: int, last: int | None) -> Recall:
 
 def _require(name: str, part: object, *attributes: str) -> None:
     if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in attributes):
-        found = f"the class {part.__name__}" if isinstance(part, type) else f"a {type(part).__name__}"
+        found = kind_of(part)
         needed = " and ".join(f"`{attribute}`" for attribute in attributes)
-        raise ConfigurationError(f"`{name}` is {found}; give an object that has {needed}")
+        hint = "; enter it with `async with` first" if hasattr(part, "__aenter__") else ""
+        raise ConfigurationError(f"`{name}` is {found}; give an object that has {needed}{hint}")
 
 
 def _dump_entry(entry: Entry) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from advisorchain.errors import ConfigurationError
+from advisorchain.errors import ConfigurationError, ToolArgumentsError
 from advisorchain.memory.repository import Entry, Recall
-from advisorchain.messages import AssistantMessage, Message, ToolMessage
+from advisorchain.messages import AssistantMessage, Message, ToolCall, ToolMessage
 
 __all__ = ["MemoryPolicy", "MessageWindow", "Unbounded", "sendable"]
 
@@ -93,7 +93,7 @@ def sendable(entries: Sequence[Entry]) -> list[Entry]:
     """`entries` without blank answers, and without tool calls and results that are not paired.
 
     A call is paired when each call of its message is answered right after it. If one is not, the message goes with the
-    results that are there.
+    results that are there; and so it does when the arguments of a call are no JSON object, which providers refuse.
     """
     shown = [entry for entry in entries if not (isinstance(entry.message, AssistantMessage) and entry.message.is_blank)]
     kept: list[Entry] = []
@@ -112,13 +112,24 @@ def _paired(group: list[Entry]) -> list[Entry]:
     first = group[0].message
     if isinstance(first, ToolMessage):
         return []
-    open_calls = [call.id for call in first.tool_calls] if isinstance(first, AssistantMessage) else []
+    calls = first.tool_calls if isinstance(first, AssistantMessage) else ()
+    if not all(_is_readable(call) for call in calls):
+        return []
+    open_calls = [call.id for call in calls]
     kept = group[:1]
     for entry in group[1:]:
         if isinstance(entry.message, ToolMessage) and entry.message.tool_call_id in open_calls:
             open_calls.remove(entry.message.tool_call_id)
             kept.append(entry)
     return [] if open_calls else kept
+
+
+def _is_readable(call: ToolCall) -> bool:
+    try:
+        call.parsed()
+    except ToolArgumentsError:
+        return False
+    return True
 
 
 def _shortened_turn(entries: list[Entry], question: Entry | None, room: int) -> list[Entry]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, Protocol, TypeVar
 
-from advisorchain.errors import InvalidInputError
+from advisorchain.errors import InvalidInputError, kind_of
 from advisorchain.messages import Message, SystemMessage, checked_messages
 
 __all__ = ["ChatMemoryRepository", "Conversation", "Entry", "Page", "Recall", "checked_batch", "in_force"]
@@ -188,7 +188,7 @@ class ChatMemoryRepository(Protocol):
 def checked_batch(messages: object) -> tuple[Message, ...]:
     """`messages` as a tuple; InvalidInputError when it is no list of messages."""
     if isinstance(messages, str | bytes | dict) or not isinstance(messages, Iterable):
-        raise InvalidInputError(f"`messages` is a {type(messages).__name__}; give a list of messages")
+        raise InvalidInputError(f"`messages` is {kind_of(messages)}; give a list of messages")
     return checked_messages(tuple(messages))
 
 

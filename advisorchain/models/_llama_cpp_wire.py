@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from advisorchain.errors import InvalidInputError, ModelError
+from advisorchain.errors import InvalidInputError, ModelError, kind_of
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest
 from advisorchain.messages import AssistantMessage, Message, RefusalPart, TextPart, ToolMessage, Usage
 
@@ -92,7 +92,7 @@ def _part_text(part: object) -> str:
         return part.text
     if isinstance(part, RefusalPart):
         return part.refusal
-    raise InvalidInputError(f"`messages` hold a {type(part).__name__}; `LlamaCppModel` is given texts only")
+    raise InvalidInputError(f"`messages` hold {kind_of(part)}; `LlamaCppModel` is given texts only")
 
 
 def _sampling(options: ChatOptions, stop: tuple[str, ...]) -> dict[str, Any]:

@@ -133,28 +133,31 @@ class ScriptedModel:
             raise ModelError(f"model `{self.name}` was asked once more than the {scripted} replies that were scripted")
         reply: Any = self._replies[self._given % scripted]
         self._given += 1  # a refused request takes no reply
-        while not isinstance(reply, BaseException) and callable(reply):
+        while _is_function(reply):
             reply = reply(request)
         _check_reply(f"reply {self._given} of model `{self.name}`", reply)
         return reply
 
 
 def _check_reply(place: str, reply: object) -> None:
-    pieces: Iterable[object] = reply if isinstance(reply, list | tuple) else ()
-    wrong: object = next((piece for piece in pieces if not isinstance(piece, Piece)), None)
-    if wrong is None:
-        if isinstance(reply, str | ChatResponse | BaseException | list | tuple):
-            return
-        if callable(reply) and not isinstance(reply, type) and not inspect.iscoroutinefunction(reply):
-            return
-        wrong = reply
-    if inspect.iscoroutine(wrong):
-        wrong.close()
-    found = wrong.__name__ if isinstance(wrong, type) else type(wrong).__name__
+    if isinstance(reply, list | tuple):
+        wrong = [piece for piece in reply if not isinstance(piece, Piece)]
+    else:
+        wrong = [] if isinstance(reply, str | ChatResponse | BaseException) or _is_function(reply) else [reply]
+    if not wrong:
+        return
+    for one in wrong:
+        if inspect.iscoroutine(one):
+            one.close()
+    found = wrong[0].__name__ if isinstance(wrong[0], type) else type(wrong[0]).__name__
     raise ConfigurationError(
         f"{place} is or holds a {found}; give a text, a ChatResponse, an exception, a list of pieces (texts, chunks, "
         "exceptions, pauses), or a plain function of the request"
     )
+
+
+def _is_function(reply: object) -> bool:
+    return callable(reply) and not isinstance(reply, type) and not inspect.iscoroutinefunction(reply)
 
 
 def _pieces(reply: Any) -> Sequence[Piece]:
@@ -252,7 +255,9 @@ def _checked_answer(place: int, message: AssistantMessage) -> list[str]:
 
 def _check_neighbours(place: int, former: Message, message: Message) -> None:
     if isinstance(message, SystemMessage) and not isinstance(former, SystemMessage):
-        raise InvalidInputError(f"`messages[{place}]` is a system message behind a {former.role} message; put it in front")
+        raise InvalidInputError(
+            f"`messages[{place}]` is a system message behind one of role `{former.role}`; put it in front"
+        )
     if isinstance(message, AssistantMessage) and isinstance(former, AssistantMessage):
         raise InvalidInputError(f"`messages[{place}]` is an assistant message right behind another one; join or drop one")
 

@@ -13,7 +13,7 @@ from advisorchain.testing.models import ScriptedModel
 
 from ._expecting import Result, check_messages
 from ._program import Program
-from ._reading import Fields, Later, UnknownInCaseError, chunks_of, message_of, messages_of, number_of, usage_of
+from ._reading import Fields, Later, UnknownInCaseError, chunks_of, message_of, messages_of, number_of, the_only, usage_of
 
 
 class MemoryAdvisorProgram(Program):
@@ -38,6 +38,7 @@ class MemoryAdvisorProgram(Program):
         self._context = dict(given.take("context", None) or {})
         self._system = given.take("default_system", None)
         self._prompt = messages_of(given.take("prompt", None))
+        self._response = given.take("response", None)
         self._aside: tuple[int, int] = (0, 0)  # messages at both ends of the log that are the runner's own
         self._used = self._context.get("conversation_id", given.take("conversation_id", "c1"))
         self._model = ScriptedModel(*[_reply(item) for item in given.take("model_script", ())])
@@ -61,10 +62,9 @@ class MemoryAdvisorProgram(Program):
 
     async def do_after(self, step: Fields) -> Any:
         """The turn of `prompt`, or of a question of ours, with this response."""
-        response = step.take("response")
-        answer = messages_of(response) if isinstance(response, list) else message_of(response)
+        reply = _reply(step.take("response") if "response" in step else self._response)
         aside = (0, 0) if self._prompt else (1, 0)
-        return await self._whole_turn(self._prompt or "a question of the runner's", ChatResponse(answer), aside=aside)
+        return await self._whole_turn(self._prompt or "a question of the runner's", reply, aside=aside)
 
     async def _whole_turn(self, prompt: Any, reply: Any, *, aside: tuple[int, int]) -> Any:
         self._model = ScriptedModel(reply, strict=False)  # the prompt is the case's, whatever it is
@@ -120,11 +120,18 @@ def _reply(data: Any) -> Any:
     """An answer of the scripted model: a text, a message, or chunks."""
     if isinstance(data, str):
         return data
+    if isinstance(data, list):
+        return chunks_of(data)
     with Fields(data, "scripted answer") as fields:
         if "chunks" in fields:
             return chunks_of(fields.take("chunks"))
+        if generations := fields.take("generations", None):
+            if len(generations) > 1:
+                return lambda request: the_only(generations)  # refused when the model is asked
+            fields.put(the_only(generations))
         more = {"finish_reason": fields.take("finish_reason", None), "usage": usage_of(fields.take("usage", None))}
-        rest = {key: fields.take(key) for key in ("text", "content", "tool_calls", "reasoning", "refusal") if key in fields}
+        keys = ("text", "content", "tool_calls", "reasoning", "refusal", "metadata", "name")
+        rest = {key: fields.take(key) for key in keys if key in fields}
         message = message_of({"role": fields.take("role", "assistant"), **rest})
         assert isinstance(message, AssistantMessage)
         return ChatResponse(message, **more)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import advisorchain.advisor as advisor_module
-from advisorchain.exchange import ChatChunk, ToolCallChunk
+from advisorchain.exchange import ChatChunk, ChatResponse, ToolCallChunk
 from advisorchain.messages import (
     AssistantMessage,
     AudioPart,
@@ -71,6 +71,9 @@ class Fields:
         if value is _MISSING:
             raise UnknownInCaseError(f"{self.where} has no `{key}`")
         return value
+
+    def put(self, more: Mapping[str, Any]) -> None:
+        self._left.update(more)
 
     def take_matching(self, pattern: str) -> list[tuple[re.Match[str], Any]]:
         found = [(match, key) for key in self._left if (match := re.fullmatch(pattern, key))]
@@ -201,8 +204,15 @@ def _merge_generation(fields: Fields) -> None:
     if without_choice or generations == []:
         assert "text" not in fields, "a chunk without a choice has no text"
     elif generations is not None:
-        (only,) = generations
-        fields._left.update({"text": only} if isinstance(only, str) else only)
+        fields.put(the_only(generations))
+
+
+def the_only(generations: Sequence[Any]) -> Mapping[str, Any]:
+    """The one generation; the library refuses several in its own words."""
+    if len(generations) > 1:
+        ChatResponse(generations)  # type: ignore[arg-type]
+    only = generations[0]
+    return {"text": only} if isinstance(only, str) else only
 
 
 def _piece(data: Any) -> ToolCallChunk:

@@ -30,7 +30,7 @@ def run(name: str, case: dict[str, Any]) -> None:
     anyio.run(PROGRAMS[name](STORES["memory"](Path())).run, case)
 
 
-def verdict(name: str, case: dict[str, Any]) -> str:
+def verdict(name: str, case: Any) -> str:
     try:
         run(name, case)
     except UnknownInCaseError:
@@ -110,6 +110,42 @@ def test_a_step_that_fails_without_being_expected_to_fails_the_case() -> None:
     assert verdict("repository", {"id": "x", "do": [{**step, "expect": wanted}]}) == "holds"
     assert verdict("repository", {"id": "x", "do": [step], "expect": wanted}) == "holds"
     assert verdict("repository", {"id": "x", "do": [step, {"op": "find_ids"}], "expect": wanted}) == "fails"
+
+
+def test_several_generations_are_refused_by_the_library() -> None:
+    wanted = {"error": {"kind": "invalid_argument", "about": "message"}}
+    two = [{"text": "a"}, {"text": "b"}]
+    aggregate = {"id": "x", "given": {"chunks": [{"generations": two}]}, "do": {"op": "aggregate"}}
+    after = {
+        "id": "x",
+        "given": {"context": {"conversation_id": "c1"}},
+        "do": {"op": "after", "response": {"generations": two}},
+    }
+    for name, case in (("aggregate", aggregate), ("memory_advisor", after)):
+        assert verdict(name, {**case, "expect": wanted}) == "holds"
+        assert verdict(name, case) == "fails"
+
+
+def test_an_answer_is_stored_after_its_question() -> None:
+    after = {"op": "after", "response": {"text": "hello", "metadata": {"k": 1}}}
+    given: dict[str, Any] = {"context": {"conversation_id": "c1"}, "memory": ["u0", "a0"]}
+    answer = {"role": "assistant", "text": "hello", "metadata": {"k": 1}}
+
+    def held(given: dict[str, Any], *memory: Any) -> str:
+        return verdict("memory_advisor", {"id": "x", "given": given, "do": after, "expect": {"memory": [*memory]}})
+
+    assert held({**given, "prompt": ["u1"]}, "u0", "a0", "u1", answer) == "holds"
+    assert held({**given, "prompt": ["u1"]}, "u0", "a0", answer) == "fails"
+    assert held({"context": given["context"]}, answer) == "holds"  # the question is the runner's own
+
+
+def test_a_default_order_is_arithmetic() -> None:
+    for order, expected in (
+        ("HIGHEST_PRECEDENCE+200", "holds"),
+        ("HIGHEST_PRECEDENCE + 199", "fails"),
+        ("SURPRISE", "unknown"),
+    ):
+        assert verdict("memory_advisor", {"id": "x", "do": {"op": "build"}, "expect": {"order": order}}) == expected
 
 
 def test_repeat_steps_are_held_to_their_expectations() -> None:

@@ -1,14 +1,45 @@
-"""Asking a chain the same way in a call and in a stream."""
+"""Asking a chain the same way in a call and in a stream, and every test once more while it is recorded and logged."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
+from advisorchain import chain as chain_module
 from advisorchain.chain import AdvisorChain
 from advisorchain.exchange import ChatResponse
+
+
+class Counts(SpanProcessor):
+    def __init__(self) -> None:
+        self.open: dict[int, str] = {}
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        self.open[span.context.span_id] = span.name
+
+    def on_end(self, span: Any) -> None:
+        del self.open[span.context.span_id]
+
+
+@pytest.fixture(params=["unwatched", "watched"], autouse=True)
+def _watched(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Iterator[None]:
+    """When watched, every chain is traced and logged: nothing else may change, and every span ends."""
+    if request.param == "unwatched":
+        yield
+        return
+    provider, spans = TracerProvider(), Counts()
+    provider.add_span_processor(spans)
+    monkeypatch.setattr(chain_module._GLOBAL_TELEMETRY, "_tracer", provider.get_tracer("tests"))
+    caplog.set_level(logging.DEBUG, "advisorchain")
+    yield
+    provider.shutdown()
+    assert spans.open == {}
 
 
 @pytest.fixture(params=["call", "stream"])

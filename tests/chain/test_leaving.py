@@ -10,76 +10,23 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from advisorchain.advisor import AroundAdvisor, BaseAdvisor
+from advisorchain.advisor import BaseAdvisor
 from advisorchain.chain import AdvisorChain, ChatStream
 from advisorchain.errors import StreamError
 from advisorchain.exchange import ChatRequest
 from advisorchain.testing import Pause, RecordingAdvisor, ScriptedModel, Seen, labels
 
-
-class Passing(AroundAdvisor):
-    name = "x"
-
-    async def around(self, request: ChatRequest, next: Any) -> Any:
-        async for item in next(request):
-            yield item
+from ._onion import Another, HoldsLast, Onion, Passing, Timed, read
 
 
-class HoldsLast(BaseAdvisor):
-    """Holds the last character back until there is another."""
-
-    name = "hold"
-
-    def transform(self, request: ChatRequest) -> Any:
-        return HoldsLastText()
-
-
-class HoldsLastText:
-    held = ""
-
-    def feed(self, text: str) -> str:
-        text = self.held + text
-        self.held = text[-1:]
-        return text[:-1]
-
-    def flush(self) -> str:
-        return self.held
-
-
-class Onion:
-    """a, b and c around a model that pauses after two chunks; between b and c, what the test likes."""
-
-    def __init__(self, *between: Any, transform: bool = False) -> None:
-        self.log: list[Seen] = []
-        self.pause = Pause()
-        self.model = ScriptedModel(["one ", "two ", self.pause, "three"])
-        recorders = [RecordingAdvisor(name, log=self.log) for name in "abc"]
-        self.between = between
-        self.chain = AdvisorChain(self.model, [*recorders[:2], *between, recorders[2]])
-
-    def check(self, status: str, text: str = "one two ") -> None:
-        assert labels(self.log, "done") == [f"{name}.done {status}" for name in "cba"]
-        assert labels(self.log, "flush", "after") == []
-        assert (self.model.opened, self.model.closed) == (1, 1)
-        for seen in self.log:
-            if seen.outcome is not None:
-                assert seen.outcome.error is None
-                assert seen.outcome.response.message.partial
-                expected = "one two " if seen.advisor == "c" else text
-                assert seen.outcome.response.text == expected
-
-
-@pytest.fixture(params=["fused", "around", "hold"])
+@pytest.fixture(params=["fused", "around", "arounds", "hold", "timed"])
 def onion(request: pytest.FixtureRequest) -> Onion:
-    between = {"fused": (), "around": (Passing(),), "hold": (HoldsLast(),)}[request.param]
-    made = Onion(*between)
-    made.left = "one two" if request.param == "hold" else "one two "  # type: ignore[attr-defined]
-    return made
-
-
-async def read(stream: ChatStream, chunks: int = 2) -> list[str]:
-    iterator = aiter(stream)
-    return [(await anext(iterator)).text for _ in range(chunks)]
+    inner = RecordingAdvisor("i")
+    between: dict[str, Any] = {"around": [Passing()], "arounds": [Passing(), inner, Another()], "hold": [HoldsLast()]}
+    made: Any = Onion(*between.get(request.param, ()))
+    made.left = "one two" if request.param == "hold" else "one two "
+    made.chain = Timed(made.chain) if request.param == "timed" else made.chain
+    return made  # type: ignore[no-any-return]
 
 
 async def test_break(onion: Any) -> None:
@@ -190,6 +137,22 @@ async def test_cancelled_by_asyncio_itself(onion: Any, where: str) -> None:
     onion.check("cancelled", onion.left)
 
 
+async def test_each_chunk_may_be_read_by_another_task(onion: Any) -> None:
+    heard: list[str] = []
+    onion.pause.go.set()
+
+    async def next_chunk(stream: ChatStream) -> None:
+        chunk = await anext(aiter(stream), None)
+        heard.append(chunk.text if chunk is not None else "end")
+
+    async with onion.chain.stream("q") as stream:
+        while "end" not in heard:
+            async with anyio.create_task_group() as group:
+                group.start_soon(next_chunk, stream)
+    assert "".join(heard).removesuffix("end") == stream.response.text == "one two three"
+    assert labels(onion.log, "done") == ["c.done ok", "b.done ok", "a.done ok"]
+
+
 async def abandon(onion: Any) -> None:
     stream = await onion.chain.stream("q").__aenter__()
     await read(stream)
@@ -284,107 +247,6 @@ async def test_a_call_that_is_cancelled() -> None:
     assert labels(onion.log, "done") == ["c.done cancelled", "b.done cancelled", "a.done cancelled"]
     assert all(outcome is None or outcome.response is None for outcome in (seen.outcome for seen in onion.log))
     assert onion.model.open_streams == 0
-
-
-# -- what goes wrong while leaving
-
-
-class FailsInDone(RecordingAdvisor):
-    async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
-        super().done(request, outcome)
-        await checkpoint()
-        raise KeyError("in done")
-
-
-def failing_onion() -> Onion:
-    return Onion(FailsInDone("f"))
-
-
-async def test_an_error_in_done_on_close_is_raised_after_all_others_ran() -> None:
-    onion = failing_onion()
-    failing = onion.between[0]
-    with pytest.raises(KeyError, match="in done") as raised:
-        async with onion.chain.stream("q") as stream:
-            await read(stream)
-    onion.check("closed")
-    assert [outcome.status for outcome in failing.outcomes] == ["closed"]
-    assert raised.value.__notes__ == ["in advisor `f`, order 0"]
-
-
-async def test_an_error_in_done_on_close_does_not_hide_what_the_body_raised() -> None:
-    onion = failing_onion()
-    with pytest.raises(KeyError, match="in done") as raised:
-        async with onion.chain.stream("q") as stream:
-            await read(stream)
-            raise ValueError("of the reader")
-    assert isinstance(raised.value.__cause__, ValueError)
-    onion.check("closed")
-
-
-async def test_an_error_in_done_on_cancel_is_logged_and_the_cancellation_goes_on(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    onion = failing_onion()
-    went_on = False
-    async with anyio.create_task_group() as group:
-
-        async def consume() -> None:
-            nonlocal went_on
-            async with onion.chain.stream("q") as stream:
-                async for _ in stream:
-                    pass
-            went_on = True
-
-        group.start_soon(consume)
-        await onion.pause.reached.wait()
-        group.cancel_scope.cancel()
-    assert not went_on
-    onion.check("cancelled")
-    [record] = [record for record in caplog.records if record.name.startswith("advisorchain")]
-    assert "advisorchain.done.failed" in record.getMessage()
-    assert record.__dict__["advisor"] == "f"
-    assert record.__dict__["error_type"] == "KeyError"
-    assert "in done" not in record.getMessage()
-
-
-async def test_dones_finish_though_the_task_is_cancelled() -> None:
-    class SlowDone(RecordingAdvisor):
-        async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
-            for _ in range(3):
-                await checkpoint()
-            super().done(request, outcome)
-
-    onion = Onion(SlowDone("s"))
-    async with anyio.create_task_group() as group:
-
-        async def consume() -> None:
-            async with onion.chain.stream("q") as stream:
-                async for _ in stream:
-                    pass
-
-        group.start_soon(consume)
-        await onion.pause.reached.wait()
-        group.cancel_scope.cancel()
-    onion.check("cancelled")
-    assert [outcome.status for outcome in onion.between[0].outcomes] == ["cancelled"]
-
-
-@pytest.mark.parametrize("leave", ["close", "cancel"])
-async def test_a_done_that_hangs_is_cut_off_after_the_grace(leave: str, caplog: pytest.LogCaptureFixture) -> None:
-    class Hangs(RecordingAdvisor):
-        async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
-            super().done(request, outcome)
-            await anyio.sleep_forever()
-
-    onion = Onion(Hangs("h"))
-    chain = AdvisorChain(onion.model, onion.chain.advisors, grace=0)
-    async with anyio.create_task_group() as group, chain.stream("q") as stream:
-        await read(stream)
-        if leave == "cancel":
-            group.cancel_scope.cancel()
-            await checkpoint()
-    onion.check("cancelled" if leave == "cancel" else "closed")
-    assert [record.__dict__["advisor"] for record in caplog.records if "done.failed" in record.getMessage()] == ["h"]
 
 
 async def test_closed_in_the_middle_of_a_flush() -> None:

@@ -298,4 +298,4 @@ async def test_left_between_the_rounds() -> None:
     assert outcome.response is not None
     assert [told(message) for message in outcome.response.turn] == [*TURN[1:-1], "assistant: ~"]
     await AdvisorChain(model, [memory]).call("next", conversation_id="c")  # the strict model takes what was stored
-    assert [told(message) for message in model.prompts[-1]][0] == "user: question"
+    assert told(model.prompts[-1][0]) == "user: question"

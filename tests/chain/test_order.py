@@ -160,3 +160,62 @@ async def test_B137_asking_the_rest_twice_runs_all_of_it_twice(ask: Any) -> None
     assert labels(log, "before", "after", "done") == one_run * 4
     assert len(model.requests) == 4
     assert repr(chain) == before
+
+
+async def test_a_request_that_an_advisor_makes_anew_goes_the_same_way(ask: Any) -> None:
+    class MakesAnew(BaseAdvisor):
+        name = "hook"
+
+        def before(self, request: ChatRequest) -> ChatRequest:
+            return ChatRequest(request.messages, context={**request.context, "hook": 1})
+
+    class MakesAnewAround(AroundAdvisor):
+        name = "around"
+
+        async def around(self, request: ChatRequest, next: Any) -> Any:
+            async for item in next(ChatRequest(request.messages, context={**request.context, "around": 1})):
+                yield item
+
+    class MakesAnewInCalls:
+        name = "advice"
+        order = 0
+
+        async def advise_call(self, request: ChatRequest, next: Any) -> ChatResponse:
+            response: ChatResponse = await next(ChatRequest(request.messages, context={**request.context, "advice": 1}))
+            return response
+
+    log: list[Seen] = []
+    outer, inner = RecordingAdvisor("outer", -1, log), AsyncRecording("inner", 1, log)
+    chain = AdvisorChain(ScriptedModel("ok"), [outer, MakesAnew(), MakesAnewAround(), MakesAnewInCalls(), inner])
+    response = await ask(chain, context={"asked": 1})
+    assert response.context == {"asked": 1, "hook": 1, "around": 1, "advice": 1}
+    assert labels(log, "before", "after", "done") == [
+        *("outer.before", "inner.before", "inner.after", "inner.done ok", "outer.after", "outer.done ok"),
+    ]
+
+
+async def test_a_request_made_anew_is_closed_with_its_stream() -> None:
+    class MakesAnew(BaseAdvisor):
+        def before(self, request: ChatRequest) -> ChatRequest:
+            return ChatRequest(request.messages)
+
+    inner, model = AsyncRecording("inner", 1), ScriptedModel(["one", "two"])
+    async with AdvisorChain(model, [MakesAnew(), inner]).stream("q") as stream:
+        async for _ in stream:
+            break
+    assert [outcome.status for outcome in inner.outcomes] == ["closed"]
+    assert model.open_streams == 0
+
+
+@pytest.mark.parametrize("with_around", [False, True])
+async def test_context_that_an_inner_advisor_drops_is_on_the_response_all_the_same(ask: Any, with_around: bool) -> None:
+    class Drops(BaseAdvisor):
+        order = 1
+
+        def before(self, request: ChatRequest) -> ChatRequest:
+            return request.replace(context={"own": 1})
+
+    inner = RecordingAdvisor("inner", 2)
+    chain = AdvisorChain(ScriptedModel("ok"), [*([Passing("x", [])] if with_around else []), Drops(), inner])
+    assert (await ask(chain, context={"asked": 1})).context == {"asked": 1, "own": 1}
+    assert inner.log[0].request.context == {"own": 1}

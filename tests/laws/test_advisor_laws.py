@@ -267,3 +267,17 @@ async def test_a_loop_is_checked_with_its_own_script() -> None:
 
     first = ChatResponse("Let me see. ").message
     await check_advisor(Loop, script=("Let me see. ", "It is four."))
+
+
+async def test_an_advisor_may_refuse_as_long_as_it_refuses_the_same_beside_others() -> None:
+    class RefusesOdd(BaseAdvisor):
+        def before(self, request: ChatRequest) -> ChatRequest:
+            if request.messages[-1].text.endswith(("1", "3")):
+                raise ValueError("odd")
+            return request
+
+    await check_advisor(RefusesOdd)
+
+
+async def test_a_script_may_hold_responses() -> None:
+    await check_advisor(Shout, script=(ChatResponse("One, two.", "stop", model="m"),))

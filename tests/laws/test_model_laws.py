@@ -145,7 +145,7 @@ class RefusesForeign(Good):
         (Empty, "chunks only, at least one", "gave nothing"),
         (Responds, "chunks only, at least one", "yielded a ChatResponse"),
         (Differs, "the stream, folded, equals the call", "not what a call answers"),
-        (AnswersNothing, "the stream, folded, equals the call", "NoneType"),
+        (AnswersNothing, "the stream, folded, equals the call", "answered None"),
         (NeverClosed, "closing early stops it", "busy"),
         (SwallowsCancellation, "a cancellation stops it", "RuntimeError"),
         (Mixes, "concurrent requests are kept apart", "beside other requests"),

@@ -15,6 +15,7 @@ from advisorchain.errors import (
     ConversationDeletedError,
     InvalidInputError,
     LeaseLostError,
+    kind_of,
 )
 from advisorchain.memory.repository import Entry, checked_batch, in_force
 from advisorchain.messages import Message, SystemMessage
@@ -189,7 +190,7 @@ def checked_text(value: object, name: str) -> str:
 def checked_prefix(value: object, name: str) -> str:
     """Any text that can be compared with ids; else InvalidInputError."""
     if not isinstance(value, str):
-        raise InvalidInputError(f"`{name}` is a {type(value).__name__}; give a text")
+        raise InvalidInputError(f"`{name}` is {kind_of(value)}; give a text")
     return _encodable(value, name)
 
 

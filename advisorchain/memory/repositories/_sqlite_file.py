@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeVar
 
 from anyio import CancelScope
 
-from advisorchain.errors import ConfigurationError, StorageError
+from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.memory.repositories._thread import Job, OwnThread
 
 _T = TypeVar("_T")
@@ -159,7 +159,7 @@ class SqliteFile:
 
 def _checked_path(path: str | os.PathLike[str]) -> str:
     if not isinstance(path, str | os.PathLike):
-        raise ConfigurationError(f"`path` is a {type(path).__name__}; give the path of a file, or {MEMORY!r}")
+        raise ConfigurationError(f"`path` is {kind_of(path)}; give the path of a file, or {MEMORY!r}")
     text = os.fspath(path)
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise ConfigurationError(f"`path` is blank, or no text; give the path of a file, or {MEMORY!r}")

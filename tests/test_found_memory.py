@@ -1,4 +1,4 @@
-"""What was found and is not mended yet. Each test says what is right; it must be moved to its place when it holds."""
+"""What was found in memory and is not mended yet. Each test says what is right; one that holds belongs to its place."""
 
 from __future__ import annotations
 
