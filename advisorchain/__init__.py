@@ -1,4 +1,13 @@
-"""Advisors around chat models: an ordered chain, the same in a call and in a stream."""
+"""Advisors around chat models: an ordered chain, the same in a call and in a stream.
+
+Here: `AdvisorChain`, the kinds of advisors, messages, requests, responses and chunks. Elsewhere:
+
+- `advisorchain.advisors`: advisors that are ready, such as `MessageChatMemoryAdvisor`
+- `advisorchain.memory`: `ChatMemory`, policies, repositories, `open_repository`
+- `advisorchain.models`: chat models, one provider a module
+- `advisorchain.testing`: `ScriptedModel`, recorders, and the laws that advisors, models and repositories are checked by
+- `advisorchain.errors`: every error
+"""
 
 from advisorchain._version import __version__
 from advisorchain.advisor import (
@@ -15,6 +24,7 @@ from advisorchain.advisor import (
     TextTransform,
 )
 from advisorchain.chain import AdvisorChain, AdvisorRow, ChatStream
+from advisorchain.errors import AdvisorChainError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, ToolCallChunk
 from advisorchain.messages import (
     AssistantMessage,
@@ -42,6 +52,7 @@ __all__ = [
     "TOOL_CALLING_ORDER",
     "Advisor",
     "AdvisorChain",
+    "AdvisorChainError",
     "AdvisorRow",
     "AroundAdvisor",
     "AssistantMessage",

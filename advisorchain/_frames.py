@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any, Literal, TypeAlias
 
 from advisorchain._progress import Progress, transformed
@@ -308,7 +308,9 @@ def note_advisor(error: BaseException, arounds: Sequence[Step]) -> None:
         _note(error, culprit)
 
 
-_FRAME_CODES = frozenset({Frame.call.__code__, Frame.stream.__code__})
+# also that of the short way to the model, which is defined inside of a function
+_SHORT_WAY = (code for code in ModelSource.entry.__code__.co_consts if isinstance(code, CodeType))
+_FRAME_CODES = frozenset({Frame.call.__code__, Frame.stream.__code__, *_SHORT_WAY})
 
 
 def _note(error: BaseException, step: Step) -> None:

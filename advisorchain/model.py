@@ -115,7 +115,7 @@ def as_model(model: Any) -> ModelFunctions:
         return _from_object(model, call, stream)
     name = getattr(model, "__name__", None) or type(model).__name__
     if not callable(model):
-        raise ConfigurationError(f"`model` is {kind_of(model)}; give a chat model, an async function or an async generator function")
+        raise ConfigurationError(f"`model` is {kind_of(model)}; give a chat model or an async (generator) function")
     if _is_async_generator(model):
         return ModelFunctions(name, "function", None, model)
     if is_async(model):

@@ -6,7 +6,7 @@ Run: python examples/quickstart.py
 import anyio
 
 from advisorchain import AdvisorChain, ChatRequest
-from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 
 

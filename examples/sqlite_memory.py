@@ -8,7 +8,7 @@ import sys
 import anyio
 
 from advisorchain import AdvisorChain, ChatRequest
-from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory, MessageWindow, open_repository
 
 

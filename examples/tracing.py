@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
 from advisorchain import AdvisorChain, BaseAdvisor, ChatRequest
-from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 
 

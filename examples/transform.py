@@ -6,7 +6,7 @@ Run: python examples/transform.py
 import anyio
 
 from advisorchain import AdvisorChain, BaseAdvisor, ChatRequest, TextTransform
-from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 
 SECRET, MASK = "swordfish", "*********"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import types
-from collections.abc import AsyncIterator, Coroutine, Generator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +17,9 @@ from advisorchain.memory import ChatMemory, SqliteChatMemoryRepository
 from advisorchain.messages import AssistantMessage, Message
 from advisorchain.testing import RecordingAdvisor, ScriptedModel
 
+from ._cancelling import cancelled_at
+
 ANSWER = "It is noon."
-
-
-@types.coroutine
-def cancelled_at(awaits: int, coroutine: Coroutine[Any, Any, Any], scope: anyio.CancelScope) -> Generator[Any, Any, Any]:
-    """Run a coroutine and cancel `scope` at the await of that number."""
-    step: Any = coroutine.send
-    argument: Any = None
-    done = 0
-    while True:
-        try:
-            trap = step(argument)
-        except StopIteration as stop:
-            return stop.value
-        done += 1
-        if done == awaits:
-            scope.cancel()
-        try:
-            step, argument = coroutine.send, (yield trap)
-        except BaseException as error:
-            step, argument = coroutine.throw, error
 
 
 class CommitsThenIsCancelled(SqliteChatMemoryRepository):
