@@ -63,6 +63,7 @@ class Frame:
         self.voice = voice
         # rows, since unpacking one costs a third of looking its values up
         self._inward = tuple((place, step.before, step.transform) for place, step in enumerate(self.steps))
+        self._size = len(self.steps)
         self._outward = tuple((place, step.after, step.done) for place, step in reversed(list(enumerate(self.steps))))
         self.entry: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.call if steps else self._direct()
 
@@ -91,12 +92,12 @@ class Frame:
             raise no_request(request) from None
         frame = self if run is None or run.trace is None else run.trace.observed(self)
         steps, source, outward = frame.steps, frame.source, frame._outward
-        passed = [request] * len(steps)  # what each advisor passed on; while its `before` runs, what it received
+        passed = [request] * frame._size  # what each advisor passed on; while its `before` runs, what it received
         transforms: dict[int, TextTransform] = {}
         place = -1  # on the way in, the innermost advisor entered; on the way out, the one that is being left
         asking = False  # no hook is running, but what lies beneath
         left = None  # on the way out, the advisor whose `done` has been entered
-        entered, dropped = request, False  # whether a hook has changed the context, and may have dropped some of it
+        changing = False  # text is transformed, or a hook has changed the context and may have dropped some of it
         try:
             for place, before, transform in frame._inward:
                 if before is not None:
@@ -109,11 +110,12 @@ class Frame:
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
-                        dropped = dropped or result.context is not request.context
+                        changing = changing or result.context is not request.context
                         request = result if result._run is run else _rebound(result, run)
-                        passed[place:] = [request] * (len(steps) - place)
+                        passed[place:] = [request] * (frame._size - place)
                 if transform is not None and (made := transform(request)) is not None:
                     transforms[place] = steps[place].checked_transform(made)
+                    changing = True
             else:
                 asking = True
                 response = await source.call(request)
@@ -124,16 +126,16 @@ class Frame:
                 response = merged_context(request.context, response)
 
             for place, after, done in outward:
-                if transforms and place in transforms:
-                    response = transformed(response, steps[place], transforms[place])
+                if changing:
+                    response = merged_context(passed[place].context, response)
+                    if place in transforms:
+                        response = transformed(response, steps[place], transforms[place])
                 if after is not None:
                     result = after(passed[place], response)
                     if result is not response:
                         if steps[place].after_async:
                             result = await result
                         response = merged_context(response.context, steps[place].changed(result))
-                if dropped:
-                    response = merged_context((passed[place - 1] if place else entered).context, response)
                 if done is not None:
                     left = place
                     result = done(passed[place], Outcome("ok", response))
@@ -157,10 +159,10 @@ class Frame:
         request = request if request._run is run else _rebound(request, run)
         frame = self if run.trace is None else run.trace.observed(self)
         steps, source, outward = frame.steps, frame.source, frame._outward
-        passed = [request] * len(steps)
+        passed = [request] * frame._size
         transforms: dict[int, TextTransform] = {}
         place, asking, left = -1, False, None
-        entered, dropped = request, False
+        changing = False
         opening: Opening | None = None
         answered = False
         response: ChatResponse | None = None
@@ -178,11 +180,12 @@ class Frame:
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
-                        dropped = dropped or result.context is not request.context
+                        changing = changing or result.context is not request.context
                         request = result if result._run is run else _rebound(result, run)
-                        passed[place:] = [request] * (len(steps) - place)
+                        passed[place:] = [request] * (frame._size - place)
                 if transform is not None and (made := transform(request)) is not None:
                     transforms[place] = steps[place].checked_transform(made)
+                    changing = True
             asking = True
             if transforms:
                 progress.arrange(transforms, steps)
@@ -225,8 +228,10 @@ class Frame:
 
             asking = False
             for place, after, done in outward:
-                if transforms and place in transforms:
-                    answer = progress.carrying(place, answer)
+                if changing:
+                    answer = merged_context(passed[place].context, answer)
+                    if place in transforms:
+                        answer = progress.carrying(place, answer)
                 if after is not None:
                     result = after(passed[place], answer)
                     if result is not answer:
@@ -235,8 +240,6 @@ class Frame:
                         if steps[place].changed(result).text != answer.text:
                             self.voice.changed_text(f"`after` of advisor `{steps[place].name}`")
                         answer = merged_context(answer.context, result)
-                if dropped:
-                    answer = merged_context((passed[place - 1] if place else entered).context, answer)
                 if done is not None:
                     left = place
                     result = done(passed[place], Outcome("ok", answer))

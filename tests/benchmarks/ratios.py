@@ -28,11 +28,11 @@ from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 
-ROUNDS = 11
-CALLS = 3_000
+ROUNDS = 25
+CALLS = 1_500
 CHUNKS = 1_000
-STREAMS = 12
-TURNS = 40
+STREAMS = 6
+TURNS = 20
 MARGIN = 1.2  # CPU time in a shared machine is no finer than that
 TRIES = 3
 PROMPT = (UserMessage("hello"),)
