@@ -86,10 +86,9 @@ class Frame:
 
     async def call(self, request: ChatRequest) -> ChatResponse:
         """Inwards through the hooks, ask the source, and outwards."""
-        try:
-            run = request._run
-        except AttributeError:
-            raise no_request(request) from None
+        if request.__class__ is not ChatRequest and not isinstance(request, ChatRequest):
+            raise no_request(request)
+        run = request._run
         frame = self if run is None or run.trace is None else run.trace.observed(self)
         steps, source, outward = frame.steps, frame.source, frame._outward
         passed = [request] * frame._size  # what each advisor passed on; while its `before` runs, what it received
@@ -97,6 +96,7 @@ class Frame:
         place = -1  # on the way in, the innermost advisor entered; on the way out, the one that is being left
         asking = False  # no hook is running, but what lies beneath
         left = None  # on the way out, the advisor whose `done` has been entered
+        entered = request
         changing = False  # text is transformed, or a hook has changed the context and may have dropped some of it
         try:
             for place, before, transform in frame._inward:
@@ -143,7 +143,7 @@ class Frame:
                         await result
                     elif result is not None:
                         steps[place].finished(result)
-            return response
+            return merged_context(entered.context, response) if changing else response
         except GeneratorExit:
             raise  # thrown away unfinished: a coroutine may not await any more
         except BaseException as error:
@@ -162,7 +162,7 @@ class Frame:
         passed = [request] * frame._size
         transforms: dict[int, TextTransform] = {}
         place, asking, left = -1, False, None
-        changing = False
+        entered, changing = request, False
         opening: Opening | None = None
         answered = False
         response: ChatResponse | None = None
@@ -192,7 +192,7 @@ class Frame:
             if opening is None:
                 opening = source.open(request, run)
 
-            append, feed = fold.text.append, progress.feed
+            append, feed = fold.text.append, progress.feed if transforms else None
             async for item in opening.items:
                 if item.__class__ is not ChatChunk:
                     item = item if answered else source.item(item)
@@ -202,11 +202,11 @@ class Frame:
                 if not item.plain:
                     fold.add(item)
                     append = fold.text.append
-                    for chunk in progress.through(item) if transforms else (item,):
+                    for chunk in progress.through(item) if feed is not None else (item,):
                         yield chunk
                     continue
                 append(item.text)
-                if not transforms:
+                if feed is None:
                     yield item
                 elif text := feed(item.text):
                     yield item if text is item.text else ChatChunk(text)
@@ -248,6 +248,8 @@ class Frame:
                     elif result is not None:
                         steps[place].finished(result)
             asking, place = True, -1
+            if changing:
+                answer = merged_context(entered.context, answer)
             opened.response = answer
             if not opened.outermost:  # the reader of a ChatStream gets chunks only
                 yield answer

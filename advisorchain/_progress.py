@@ -13,6 +13,10 @@ from advisorchain.messages import AssistantMessage
 __all__ = ["Progress", "Tap", "transformed"]
 
 
+class _NoTextError(Exception):
+    """The outermost transform of a tap gave something else."""
+
+
 class Tap:
     """Transforms that follow each other unseen, and a record of the text that leaves the outermost of them."""
 
@@ -76,21 +80,21 @@ class Progress:
     def feed(self, text: str) -> str:
         """Pass text through all transforms; give back what leaves the outermost."""
         self._flushed = False
-        for tap in self.taps:
-            try:
+        try:
+            for tap in self.taps:
                 for feed in tap.feeds:
                     text = feed(text)
-            except BaseException:
-                self.failed = tap.steps[tap.feeds.index(feed)]
-                if text.__class__ is not str:  # it choked on what the one before it gave
-                    self.failed = tap.steps[tap.feeds.index(feed) - 1]
-                    self.failed.checked_text(text)
-                raise
-            if text.__class__ is not str:
-                self.failed = tap.steps[-1]
-                text = self.failed.checked_text(text)
-            if text:
-                tap.pieces.append(text)
+                if text.__class__ is not str:
+                    raise _NoTextError
+                if text:
+                    tap.pieces.append(text)
+        except BaseException as error:
+            place = tap.feeds.index(feed)
+            if text.__class__ is not str and not isinstance(error, _NoTextError):
+                place -= 1  # it choked on what the one before it gave
+            self.failed = tap.steps[place]
+            self.failed.checked_text(text)  # raises, where that was no text
+            raise
         return text
 
     def flush(self) -> str:

@@ -152,10 +152,9 @@ class ModelSource:
         call, checked = self.call, self.response
 
         async def answer(request: ChatRequest) -> ChatResponse:
-            try:
-                context = request.context
-            except AttributeError:
-                raise no_request(request) from None
+            if request.__class__ is not ChatRequest and not isinstance(request, ChatRequest):
+                raise no_request(request)
+            context = request.context
             response = await call(request)
             if response.__class__ is not ChatResponse:
                 response = checked(response)

@@ -119,13 +119,16 @@ def wanted() -> bool:
     "advisorchain" was given a level of its own.
 
     Asked on every call. OpenTelemetry's public function looks into the environment each time, which costs half of a call
-    through ten advisors, so the variable behind it is read; a release without that variable is asked in public after all.
+    through ten advisors, so the variable behind it is read.
     """
-    try:
-        provider = otel_trace._TRACER_PROVIDER
-    except AttributeError:
-        provider = _global_provider()
-    return provider is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
+    return otel_trace._TRACER_PROVIDER is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
+
+
+if not hasattr(otel_trace, "_TRACER_PROVIDER"):  # a release without that variable is asked in public after all
+
+    def wanted() -> bool:
+        """Whether anybody may want to hear of a call."""
+        return _global_provider() is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
 
 
 class Clock:

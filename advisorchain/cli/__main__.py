@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from advisorchain.errors import AdvisorChainError
@@ -16,25 +17,33 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command with this process's arguments."""
     try:
+        status = _run()
+    except KeyboardInterrupt:
+        status = 130
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: Python's own end must not complain of Ctrl-C
+    sys.exit(status)
+
+
+def _run() -> int | str | None:
+    try:
         from advisorchain.cli.app import app  # here, so that a missing extra is told like every other error
 
         try:
             app()
         finally:
             sys.stdout.flush()
+    except SystemExit as ended:
+        return ended.code
     except AdvisorChainError as error:
-        _fail(" ".join(str(error).split()), 1)
-    except KeyboardInterrupt:
-        sys.exit(130)
+        from advisorchain.cli.text import explained, tell
+
+        tell(f"advisorchain: {explained(error, hint=False)}")
+        return 1
     except BrokenPipeError:
         # Who read our output has left, which is no fault; Python's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-
-
-def _fail(message: str, status: int) -> None:
-    print(f"advisorchain: {message}", file=sys.stderr)
-    sys.exit(status)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 from advisorchain import __version__
@@ -12,7 +13,9 @@ try:
 
     from advisorchain.cli import chat as chatting
     from advisorchain.cli import conversations as kept
+    from advisorchain.cli.interrupts import Interrupts
     from advisorchain.cli.parts import default_memory
+    from advisorchain.cli.text import tell
 except ImportError as error:
     if not error.name or error.name.startswith("advisorchain"):
         raise
@@ -25,24 +28,25 @@ app = typer.Typer(
     name="advisorchain",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help, which needs no column of types
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Chat with a model through a chain of advisors, with a memory that lasts.",
 )
-conversations = typer.Typer(no_args_is_help=True, help="List, show, export and delete what was said.")
+conversations = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, export and delete what was said.")
 app.add_typer(conversations, name="conversations")
 
 Memory = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--memory",
         metavar="PATH|URL",
         envvar="ADVISORCHAIN_MEMORY",
-        default_factory=default_memory,
-        show_default="a file in your data folder",
-        help="Where conversations are kept: a SQLite file, or a URL such as memory://.",
+        show_default=False,
+        help="Where conversations are kept: the PATH of a SQLite file, sqlite:///PATH, or memory:// for no longer than"
+        f" the command runs. Without it: {default_memory()}",
     ),
 ]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="Conversation ids.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Conversation ids.")]
 
 
 def _tell_version(wanted: bool) -> None:
@@ -62,7 +66,11 @@ def _main(
 
 @app.command()
 def chat(
-    memory: Memory,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="Answer this and end. Standard input is not read then.", show_default=False),
+    ] = None,
+    memory: Memory = None,
     conversation: Annotated[str, typer.Option(metavar="ID", help="Which conversation to go on with.")] = "default",
     model: Annotated[
         str,
@@ -82,14 +90,16 @@ def chat(
     trace: Annotated[
         bool, typer.Option("--trace", help="After each answer, show on stderr which advisor ran when, and for how long.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show on stderr where an error came from, as a traceback.")] = False,
 ) -> None:
     """Chat in the terminal. The conversation is remembered for the next time.
 
     Ctrl-C stops an answer; what you have seen of it is kept. Ctrl-D, or Ctrl-C at the prompt, ends the chat.
 
-    In a pipe, standard input is one prompt and standard output the answer: echo "hi" | advisorchain chat
+    For one answer, give a PROMPT, or a pipe, whose text is the prompt: echo "hi" | advisorchain chat
     """
     setting = chatting.Setting(
+        prompt=prompt,
         model=model,
         advisors=tuple(advisor or ()),
         memory=memory,
@@ -98,26 +108,27 @@ def chat(
         system=system,
         timeout=timeout,
         trace=trace,
+        debug=debug,
     )
     chatting.chat(setting)
 
 
 @conversations.command("list")
-def list_conversations(memory: Memory) -> None:
+def list_conversations(memory: Memory = None) -> None:
     """List the conversations: when they were last used, how many messages they have, and their ids."""
     kept.list_all(memory)
 
 
 @conversations.command()
-def show(memory: Memory, id: Annotated[str, typer.Argument(metavar="ID", help="A conversation id.")]) -> None:
+def show(id: Annotated[str, typer.Argument(metavar="ID", help="A conversation id.")], memory: Memory = None) -> None:
     """Show what was said in a conversation."""
     kept.show(memory, id)
 
 
 @conversations.command()
 def export(
-    memory: Memory,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Conversation ids; none: all.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Conversation ids; none: all.")] = None,
+    memory: Memory = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to standard output.")
     ] = None,
@@ -127,10 +138,16 @@ def export(
 
 
 @conversations.command()
-def delete(memory: Memory, ids: Ids, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+def delete(
+    ids: Ids, memory: Memory = None, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
+) -> None:
     """Delete conversations for good."""
+    if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
+        tell("advisorchain: there is no terminal to ask at, so nothing was deleted; give --yes")
+        raise typer.Exit(2)
     kept.delete(memory, tuple(ids), ask=None if yes else _confirm)
 
 
 def _confirm(question: str) -> bool:
-    return typer.confirm(question, err=True)
+    with Interrupts() as interrupts, interrupts.raised():
+        return typer.confirm(question, err=True)

@@ -7,201 +7,129 @@ Ctrl-C: at the prompt it ends the chat, during an answer it cancels the answer's
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
-from concurrent.futures import Future, wait
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import suppress
+from importlib import import_module
 
-from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from rich.console import Console
-from rich.status import Status
 
-from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
-from advisorchain.chain import AdvisorChain
-from advisorchain.cli.parts import load_model, load_part, open_memory, plain
-from advisorchain.cli.trace_view import TraceView
-from advisorchain.errors import AdvisorChainError
-from advisorchain.exchange import ChatChunk, checked_conversation_id
-from advisorchain.memory import ChatMemory, MessageWindow
-from advisorchain.telemetry import Telemetry
+from advisorchain.cli.interrupts import Interrupts
+from advisorchain.cli.talk import Setting, Stop, Talk, open_talk
+from advisorchain.cli.text import explained, tell, tell_traceback, typed
+from advisorchain.errors import AdvisorChainError, InvalidInputError
+from advisorchain.exchange import checked_conversation_id
 
 __all__ = ["Setting", "chat"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """What the options of `advisorchain chat` say."""
-
-    model: str
-    advisors: tuple[str, ...]
-    memory: str
-    window: int
-    conversation: str
-    system: str | None
-    timeout: float | None
-    trace: bool
-
-
 def chat(setting: Setting) -> None:
-    """Chat until the input ends.
+    """Answer the prompt, or what stands in the pipe; at a terminal, chat until the input ends.
 
     Raises:
-        AdvisorChainError: the chat cannot begin, or in a pipe: there is no answer.
-        KeyboardInterrupt: in a pipe, Ctrl-C.
+        AdvisorChainError: the chat cannot begin; without a chat: there is no answer.
+        KeyboardInterrupt: Ctrl-C, but at the prompt of a chat and for an answer of a chat.
     """
+    try:
+        _chat(setting)
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if setting.debug:
+            tell_traceback(error)
+        if isinstance(error, AdvisorChainError):
+            raise
+        raise AdvisorChainError(explained(error, hint=not setting.debug)) from error
+
+
+def _chat(setting: Setting) -> None:
     checked_conversation_id(setting.conversation)
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(_opened(setting)) as talk:
-        if sys.stdin.isatty():
-            _converse(portal, talk)
-        else:
-            _answer_input(portal, talk)
+    with Interrupts() as interrupts:
+        single = _single_prompt(setting, interrupts)  # first: nothing is loaded for nothing
+        with start_blocking_portal() as portal, portal.wrap_async_context_manager(open_talk(setting)) as talk:
+            session = _Session(portal, talk, interrupts)
+            if single is None:
+                _converse(session, setting)
+            elif not session.answer(single):
+                raise KeyboardInterrupt
+        if interrupts.forget():
+            raise KeyboardInterrupt  # while all was closed
 
 
-class Talk:
-    """One conversation with a chain, as the main thread asks it and the event loop's thread answers."""
-
-    def __init__(self, setting: Setting, chain: AdvisorChain, memory: ChatMemory, view: TraceView | None) -> None:
-        self._setting = setting
-        self._chain = chain
-        self._memory = memory
-        self._view = view
-        self._scope: CancelScope | None = None
-        self._terminal = sys.stdout.isatty()
-
-    async def greeting(self) -> str:
-        """What the chat is about, in one line."""
-        count = await self._memory.count(self._setting.conversation)
-        return f"{self._chain!r}, conversation `{self._setting.conversation}`, {count} messages kept"
-
-    async def answer(self, prompt: str) -> bool:
-        """Ask, and write the answer as it comes. False: it was stopped."""
-        seen = False
-        try:
-            with CancelScope() as self._scope:
-                async with self._chain.stream(
-                    prompt,
-                    conversation_id=self._setting.conversation,
-                    system=self._setting.system,
-                    timeout=self._setting.timeout,
-                ) as stream:
-                    async for chunk in stream:
-                        seen = self._write(chunk) or seen
-        finally:
-            if seen:
-                _write("\n")
-            self._show_trace()
-        if self._scope.cancelled_caught:
-            _tell("stopped; what you see of the answer is kept" if seen else "stopped; nothing of this turn is kept")
-        return not self._scope.cancelled_caught
-
-    def stop(self) -> None:
-        """Stop the answer that is under way."""
-        if self._scope is not None:
-            self._scope.cancel()
-
-    def _write(self, chunk: ChatChunk) -> bool:
-        text = ("\n" if chunk.boundary else "") + chunk.text + (chunk.refusal or "")
-        if text:
-            _write(plain(text) if self._terminal else text)
-        return bool(text.strip())
-
-    def _show_trace(self) -> None:
-        for line in self._view.take() if self._view is not None else ():
-            _tell(line)
+def _single_prompt(setting: Setting, interrupts: Interrupts) -> str | None:
+    """The only prompt there will be; None at a terminal, where a chat begins."""
+    if setting.prompt is not None:
+        return _checked(setting.prompt, "the prompt")
+    if sys.stdin is not None and sys.stdin.isatty():
+        return None
+    try:
+        with interrupts.raised():
+            text = sys.stdin.read() if sys.stdin is not None else ""
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"standard input is not {error.encoding}") from error
+    return _checked(text, "standard input")
 
 
-@asynccontextmanager
-async def _opened(setting: Setting) -> AsyncIterator[Talk]:
-    model = load_model(setting.model, _LoadingNote())
-    advisors = [load_part("--advisor", name) for name in setting.advisors]
-    view = TraceView() if setting.trace else None
-    telemetry = Telemetry() if view is None else view.telemetry
-    async with open_memory(setting.memory, create=True) as repository:
-        memory = ChatMemory(MessageWindow(setting.window), repository)
-        advisors.append(MessageChatMemoryAdvisor(memory))
-        async with AdvisorChain(model, advisors, name="chat", telemetry=telemetry) as chain:
-            yield Talk(setting, chain, memory, view)
+def _checked(text: str, source: str) -> str:
+    if not text.strip():
+        raise InvalidInputError(f"{source} is empty; give a question")
+    return text.strip()
 
 
-class _LoadingNote:
-    """Says on a terminal that a model is being loaded, for as long as it is."""
+class _Session:
+    """What the main thread asks of the event loop's thread."""
 
-    def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._status: Status | None = None
+    def __init__(self, portal: BlockingPortal, talk: Talk, interrupts: Interrupts) -> None:
+        self._portal = portal
+        self._talk = talk
+        self.interrupts = interrupts
 
-    def __call__(self, seconds: float | None) -> None:
-        if self._status is not None:
-            self._status.stop()
-        elif self._console.is_terminal:
-            self._status = self._console.status("Loading the model …")
-            self._status.start()
+    def greeting(self) -> str:
+        return self._portal.call(self._talk.greeting)
+
+    def answer(self, prompt: str) -> bool:
+        """Write the answer; False: Ctrl-C stopped it."""
+        stop = Stop()
+        work = self._portal.start_task_soon(self._talk.answer, prompt, stop)
+        return self.interrupts.wait(work, lambda: self._portal.call(stop))
 
 
-def _converse(portal: BlockingPortal, talk: Talk) -> None:
-    _tell(portal.call(talk.greeting))
-    _tell("Ctrl-C stops an answer; Ctrl-D, or Ctrl-C here, ends the chat.")
-    while (prompt := _read_line()) is not None:
+def _converse(session: _Session, setting: Setting) -> None:
+    _edit_lines()
+    tell(session.greeting())
+    if sys.stderr.isatty():
+        tell("The conversation goes on from last time; --conversation NAME begins another.")
+    tell("Ctrl-C stops an answer; Ctrl-D, or Ctrl-C here, ends the chat.")
+    while (prompt := _read_line(session.interrupts)) is not None:
         if not prompt.strip():
             continue
         try:
-            _wait(portal, talk, portal.start_task_soon(talk.answer, prompt))
-        except (BrokenPipeError, KeyboardInterrupt):
+            session.answer(prompt)
+        except BrokenPipeError:
             raise
         except Exception as error:  # of a model or an advisor that is anybody's: the chat goes on
-            _tell(f"advisorchain: {_one_line(error)}")
+            if setting.debug:
+                tell_traceback(error)
+            tell(f"advisorchain: {explained(error, hint=not setting.debug)}")
+        session.interrupts.forget()  # one that came as the answer ended was meant for it
 
 
-def _answer_input(portal: BlockingPortal, talk: Talk) -> None:
-    try:
-        prompt = sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise AdvisorChainError(f"standard input is not {error.encoding}") from error
-    try:
-        whole = _wait(portal, talk, portal.start_task_soon(talk.answer, prompt.strip()))
-    except (AdvisorChainError, BrokenPipeError):
-        raise
-    except Exception as error:
-        raise AdvisorChainError(_one_line(error)) from error
-    if not whole:
-        raise KeyboardInterrupt
+def _edit_lines() -> None:
+    """Arrow keys and a history at the prompt; it is `input` that uses the module, once it is there."""
+    if sys.stdout.isatty():  # else `input` would not use it, and importing it may write to a pipe
+        with suppress(ImportError):  # not on every system
+            import_module("readline")
 
 
-def _wait(portal: BlockingPortal, talk: Talk, answer: Future[bool]) -> bool:
-    while True:
-        try:
-            while wait([answer], timeout=0.2).not_done:  # not for ever at once: on Windows that would not hear Ctrl-C
-                pass
-            return answer.result()
-        except KeyboardInterrupt:
-            portal.call(talk.stop)
-
-
-def _read_line() -> str | None:
+def _read_line(interrupts: Interrupts) -> str | None:
     """A line from the keyboard; None: the chat shall end."""
     try:
-        if sys.stdout.isatty():
-            return input("> ")
-        _write_to(sys.stderr, "> ")
-        return input()
+        with interrupts.raised():
+            if sys.stdout.isatty():
+                return typed(input("> "))
+            tell("> ", end="")
+            return typed(input())
     except (EOFError, KeyboardInterrupt):
-        _tell("")
+        tell("")
         return None
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, AdvisorChainError) else f"{type(error).__name__}: {text}"
-
-
-def _write(text: str) -> None:
-    _write_to(sys.stdout, text)
-
-
-def _write_to(file: object, text: str) -> None:
-    print(text, end="", file=file, flush=True)  # type: ignore[call-overload]
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    except UnicodeDecodeError as error:
+        tell(f"advisorchain: what you typed is not {error.encoding}")
+        return ""

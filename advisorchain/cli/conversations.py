@@ -9,23 +9,26 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 import anyio
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from advisorchain.cli.parts import default_memory, open_memory, plain
+from advisorchain.cli.parts import open_memory
+from advisorchain.cli.text import one_line, plain, tell
 from advisorchain.errors import ChatMemoryError, StorageError
 from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry
 from advisorchain.messages import AssistantMessage, dump_message
 
 __all__ = ["delete", "export", "list_all", "show"]
 
+T = TypeVar("T")
+
 _PAGE = 200
 
 
-def list_all(place: str) -> None:
+def list_all(place: str | None) -> None:
     """Print a line a conversation."""
 
     async def work(repository: ChatMemoryRepository) -> None:
@@ -34,14 +37,12 @@ def list_all(place: str) -> None:
             if heading:
                 print(heading)
                 heading = ""
-            print(f"{found.updated.astimezone():%Y-%m-%d %H:%M}  {found.count:>8}  {_one_line(found.conversation_id)}")
+            print(f"{found.updated.astimezone():%Y-%m-%d %H:%M}  {found.count:>8}  {one_line(found.conversation_id)}")
 
-    if place == default_memory() and not Path(place).exists():
-        return  # nothing was ever said
     _run(place, work)
 
 
-def show(place: str, conversation_id: str) -> None:
+def show(place: str | None, conversation_id: str) -> None:
     """Print what was said.
 
     Raises:
@@ -51,12 +52,12 @@ def show(place: str, conversation_id: str) -> None:
     async def work(repository: ChatMemoryRepository) -> None:
         await _require(repository, (conversation_id,))
         async for entry in _entries(repository, conversation_id):
-            print(_shown(entry))
+            print(plain(_shown(entry)))
 
     _run(place, work)
 
 
-def export(place: str, ids: tuple[str, ...], output: str | None) -> None:
+def export(place: str | None, ids: tuple[str, ...], output: str | None) -> None:
     """Write conversations as JSON Lines, a message a line. A file is there whole or not at all.
 
     Raises:
@@ -77,38 +78,42 @@ def export(place: str, ids: tuple[str, ...], output: str | None) -> None:
     _run(place, work)
 
 
-def delete(place: str, ids: tuple[str, ...], ask: Callable[[str], bool] | None) -> None:
+def delete(place: str | None, ids: tuple[str, ...], ask: Callable[[str], bool] | None) -> None:
     """Delete conversations; none when one of them is not there, or the answer to the question is no.
 
     Raises:
         ChatMemoryError: there is no such conversation.
     """
 
-    async def work(repository: ChatMemoryRepository) -> None:
-        counts = await _require(repository, ids)
-        names = ", ".join(f"`{_one_line(conversation_id)}`" for conversation_id in counts)
-        if ask is not None and not ask(f"Delete {names} with {sum(counts.values())} messages for good?"):
-            print("nothing was deleted", file=sys.stderr)
-            return
+    async def found(repository: ChatMemoryRepository) -> dict[str, int]:
+        return await _require(repository, ids)
+
+    async def gone(repository: ChatMemoryRepository) -> None:
         for conversation_id in counts:
             await repository.delete(conversation_id)
 
-    _run(place, work)
+    counts = _run(place, found)
+    names = ", ".join(f"`{one_line(conversation_id)}`" for conversation_id in counts)
+    # Asked outside the event loop, which would take Ctrl-C for itself while the question stands.
+    if ask is None or ask(f"Delete {names} with {sum(counts.values())} messages for good?"):
+        _run(place, gone)
+    else:
+        tell("nothing was deleted")
 
 
-def _run(place: str, work: Callable[[ChatMemoryRepository], Awaitable[None]]) -> None:
-    async def opened() -> None:
+def _run(place: str | None, work: Callable[[ChatMemoryRepository], Awaitable[T]]) -> T:
+    async def opened() -> T:
         async with open_memory(place, create=False) as repository:
-            await work(repository)
+            return await work(repository)
 
-    anyio.run(opened)
+    return anyio.run(opened)
 
 
 async def _require(repository: ChatMemoryRepository, ids: tuple[str, ...]) -> dict[str, int]:
     counts = {conversation_id: (await repository.recall(conversation_id, 0)).count for conversation_id in ids}
     for conversation_id, count in counts.items():
         if not count:
-            raise ChatMemoryError(f"there is no conversation `{_one_line(conversation_id)}`; see: conversations list")
+            raise ChatMemoryError(f"there is no conversation `{one_line(conversation_id)}`; see: conversations list")
     return counts
 
 
@@ -141,8 +146,7 @@ def _shown(entry: Entry) -> str:
         notes += [f"[calls {call.name} {call.arguments}]" for call in message.tool_calls]
         speaker += " (stopped)" if message.partial else ""
     text = "\n".join(filter(None, [message.text, *notes]))
-    shown = f"{entry.created.astimezone():%Y-%m-%d %H:%M} {speaker}:\n{text}\n"
-    return plain(shown) if sys.stdout.isatty() else shown
+    return f"{entry.created.astimezone():%Y-%m-%d %H:%M} {speaker}:\n{text}\n"
 
 
 def _exported(conversation_id: str, entry: Entry) -> str:
@@ -183,7 +187,3 @@ def _progress(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
     columns = (TextColumn("Exporting"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
         yield partial(progress.advance, progress.add_task("", total=total))
-
-
-def _one_line(conversation_id: str) -> str:
-    return plain(conversation_id).replace("\n", "�").replace("\t", "�")

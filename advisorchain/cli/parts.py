@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -17,9 +18,14 @@ from advisorchain.errors import ConfigurationError, StorageError
 from advisorchain.memory.repository import ChatMemoryRepository
 from advisorchain.memory.urls import open_repository
 
-__all__ = ["default_memory", "load_model", "load_part", "open_memory", "plain"]
+__all__ = ["default_memory", "load_model", "load_part", "open_memory"]
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SQLITE: Final = "sqlite:///"
+_NOT_THEIRS: Final = (
+    "<frozen ",
+    str(Path(__file__).parent.parent) + os.sep,
+    *{sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+)
 
 
 def default_memory() -> str:
@@ -27,25 +33,35 @@ def default_memory() -> str:
     return str(platformdirs.user_data_path("advisorchain") / "conversations.db")
 
 
-def open_memory(place: str, *, create: bool) -> AbstractAsyncContextManager[ChatMemoryRepository]:
+def open_memory(place: str | None, *, create: bool) -> AbstractAsyncContextManager[ChatMemoryRepository]:
     """The store at a path or URL; on leaving it is closed.
 
     Args:
-        place: a URL when it holds "://", else the path of a SQLite file.
-        create: make a file that is not there, and for the default place its folder.
+        place: a URL when it holds "://", else the path of a SQLite file; None: the default place.
+        create: make a file that is not there, and for the default place its folder. Otherwise the default place, while
+            there is nothing, is an empty store.
 
     Raises:
         StorageError: `create` is false and there is no such file, or the folder cannot be made.
         ConfigurationError: no such kind of URL.
     """
-    if "://" in place:
-        return open_repository(place)
-    path = Path(place).expanduser()
-    if create and place == default_memory():
+    path = _file(default_memory() if place is None else place)
+    if path is None:
+        return open_repository(place or "")
+    if create and str(path) == default_memory():
         _make_folder(path.parent)
     elif not create and not path.exists():
-        raise StorageError(f"`{path}` is not there; nothing was remembered yet, or give another --memory")
-    return open_repository(f"sqlite:///{path}")
+        if place is None:
+            return open_repository("memory://")  # nothing was ever said
+        raise StorageError(f"`{path}` is not there; check --memory, or ADVISORCHAIN_MEMORY")
+    return open_repository(f"{_SQLITE}{path}")
+
+
+def _file(place: str) -> Path | None:
+    if "://" not in place:
+        return Path(place).expanduser()
+    scheme, path = place[: len(_SQLITE)].lower(), place[len(_SQLITE) :]
+    return Path(path) if scheme == _SQLITE and path.strip() and path != ":memory:" else None
 
 
 def _make_folder(folder: Path) -> None:
@@ -94,7 +110,7 @@ def _made(option: str, name: str, kind: type) -> Any:
     try:
         return kind()
     except Exception as error:
-        raise ConfigurationError(f"`{option}` `{name}` cannot be made: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"`{option}` `{name}` cannot be made: {_told(error)}") from error
 
 
 def _import(option: str, module_name: str) -> Any:
@@ -102,12 +118,17 @@ def _import(option: str, module_name: str) -> Any:
         sys.path.insert(0, here)
     try:
         return importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigurationError(f"`{option}` names the module `{module_name}`, which is not there") from None
-        raise ConfigurationError(f"`{module_name}` cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"`{module_name}` cannot be imported: {_told(error)}") from error
 
 
-def plain(text: str) -> str:
-    """`text` without control characters but tabs and line breaks: what a model says must not steer the terminal."""
-    return _CONTROL.sub("�", text)
+def _told(error: BaseException) -> str:
+    """Type, message and place of an error: the last line of the user's own code, else the last one."""
+    if isinstance(error, SyntaxError):  # whose message would tell the place too, but the file without its folder
+        return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    place = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in (theirs or frames[1:])[-1:])
+    return f"{type(error).__name__}: {error}{place}"

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from rich.cells import cell_len, set_cell_size
 
+from advisorchain.cli.text import one_line
 from advisorchain.telemetry import Telemetry
 
 __all__ = ["TraceView", "tree_lines"]
 
+_GUIDE = "│├└─ "
+_SHORT = 12
 _HEAD = ("span", "order", "time", "self", "outcome")
 
 
@@ -29,7 +34,7 @@ class TraceView:
         """The lines of what was recorded since the last time."""
         spans = self._spans.get_finished_spans()
         self._spans.clear()
-        return tree_lines(spans)
+        return tree_lines(spans, shutil.get_terminal_size(fallback=(80, 24)).columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +50,20 @@ class _Row:
         return self.name, self.order, self.time, self.own, self.outcome
 
 
-def tree_lines(spans: Iterable[ReadableSpan]) -> list[str]:
-    """A line a span under a line of headings, in columns. Without spans there are no lines."""
+def tree_lines(spans: Iterable[ReadableSpan], width: int = 80) -> list[str]:
+    """A line a span under a line of headings, in columns. Without spans there are no lines.
+
+    Args:
+        spans: ended spans, in any sequence.
+        width: how many columns a line may take, but never fewer than the numbers and a short name need.
+    """
     children: dict[int | None, list[ReadableSpan]] = {}
     by_id = {span.context.span_id: span for span in spans if span.context is not None}
     for span in by_id.values():
         parent = span.parent.span_id if span.parent is not None and span.parent.span_id in by_id else None
         children.setdefault(parent, []).append(span)
     rows = [row for root in _in_time(children.get(None, ())) for row in _rows(root, children, "", "")]
-    return _columns([_HEAD, *(row.cells for row in rows)]) if rows else []
+    return _columns([_HEAD, *(row.cells for row in rows)], width) if rows else []
 
 
 def _in_time(spans: Iterable[ReadableSpan]) -> list[ReadableSpan]:
@@ -73,7 +83,7 @@ def _row(span: ReadableSpan, guide: str) -> _Row:
     told = span.attributes or {}
     own = told.get("advisorchain.advisor.self_duration")
     return _Row(
-        guide + span.name,
+        guide + one_line(span.name),
         str(told.get("advisorchain.advisor.order", "")),
         _seconds(((span.end_time or 0) - (span.start_time or 0)) / 1e9),
         _seconds(own) if isinstance(own, float) else "",
@@ -85,11 +95,21 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
 
 
-def _columns(rows: Sequence[tuple[str, str, str, str, str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def _columns(rows: Sequence[tuple[str, str, str, str, str]], width: int) -> list[str]:
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    name_width = max(_SHORT, min(widths[0], width - sum(widths[1:]) - 2 * len(widths[1:])))
     lines = []
     for name, *numbers, outcome in rows:
         right = [cell.rjust(width) for cell, width in zip(numbers, widths[1:4], strict=True)]
-        cells = [name.ljust(widths[0]), *right, outcome]
+        cells = [_fitting(name, name_width), *right, outcome]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def _fitting(name: str, width: int) -> str:
+    if cell_len(name) <= width:
+        return set_cell_size(name, width)
+    guide = len(name) - len(name.lstrip(_GUIDE))
+    if guide > width // 2:  # so deep that the guide would push the name out
+        name = "…" + name[guide - width // 2 + 1 :]
+    return set_cell_size(name, width) if cell_len(name) <= width else set_cell_size(name, width - 1) + "…"
