@@ -9,18 +9,19 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import CodeType, FunctionType, MethodType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from advisorchain._progress import Progress, transformed
-from advisorchain._run import Run, is_cancellation, status_of
+from advisorchain._run import Run, status_of
 from advisorchain._sources import AroundSource, ModelSource, Opened, Opening, Source, no_request
 from advisorchain._steps import Step
+from advisorchain._unwind import closed, note, unwind
 from advisorchain.advisor import Outcome, StreamItem, TextTransform
 from advisorchain.aggregate import as_chunk, merged_context
 from advisorchain.errors import AdvisorContractError, StreamTextWarning
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.model import ModelFunctions
-from advisorchain.telemetry import ChainLog, done_failed
+from advisorchain.telemetry import ChainLog
 
 _Hook: TypeAlias = Callable[..., Any]
 _OutwardRow: TypeAlias = tuple[int, _Hook | None, _Hook | None]
@@ -148,9 +149,9 @@ class Frame:
             raise  # thrown away unfinished: a coroutine may not await any more
         except BaseException as error:
             if not asking:
-                _note(error, steps[place])
+                note(error, steps[place])
             status = status_of(error, "cancelled")
-            await _unwind(steps, passed, place - (left == place), status, error, None, run or Run())
+            await unwind(steps, passed, place - (left == place), status, error, None, run or Run())
             raise
 
     async def stream(self, request: ChatRequest, opened: Opened) -> AsyncGenerator[StreamItem, None]:
@@ -255,16 +256,16 @@ class Frame:
                 yield answer
         except BaseException as error:
             if not asking:
-                _note(error, steps[place])
+                note(error, steps[place])
             elif progress.failed is not None:
-                _note(error, progress.failed)
+                note(error, progress.failed)
             elif isinstance(self.source, AroundSource):
                 note_advisor(error, (self.source.step,))
             status = status_of(error, run.leaving)
-            failure = await _closed(opening, run) if opening is not None else None
+            failure = await closed(opening, run) if opening is not None else None
             if failure is not None and isinstance(self.source, AroundSource):
                 note_advisor(failure, (self.source.step,))
-            await _unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
+            await unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
             raise
 
 
@@ -310,18 +311,12 @@ def note_advisor(error: BaseException, arounds: Sequence[Step]) -> None:
         inside = frame.f_code in _FRAME_CODES
         culprit = None if inside else next((step for step in arounds if step.runs(frame)), culprit)
     if culprit is not None:
-        _note(error, culprit)
+        note(error, culprit)
 
 
 # also that of the short way to the model, which is defined inside of a function
 _SHORT_WAY = (code for code in ModelSource.entry.__code__.co_consts if isinstance(code, CodeType))
 _FRAME_CODES = frozenset({Frame.call.__code__, Frame.stream.__code__, *_SHORT_WAY})
-
-
-def _note(error: BaseException, step: Step) -> None:
-    note = f"in advisor `{step.name}`, order {step.order}"
-    if isinstance(error, Exception) and note not in getattr(error, "__notes__", ()):
-        error.add_note(note)
 
 
 def _rebound(request: ChatRequest, run: Run | None) -> ChatRequest:
@@ -341,79 +336,3 @@ async def _at_end(source: Source, opening: Opening) -> None:
     """Let the source run to its end after its response; nothing more may come."""
     async for _ in opening.items:
         raise AdvisorContractError(f"{source.name} went on after its response; the response is the last thing to yield")
-
-
-async def _closed(opening: Opening, run: Run) -> BaseException | None:
-    """Close what lies beneath, within the run's grace; gives back what failed."""
-    try:
-        with run.shielded():
-            await opening.aclose()
-    except BaseException as failure:
-        return failure
-    return None
-
-
-async def _unwind(
-    steps: Sequence[Step],
-    passed: Sequence[ChatRequest],
-    place: int,
-    status: Literal["error", "cancelled", "closed"],
-    error: BaseException,
-    progress: Progress | None,
-    run: Run,
-    failure: BaseException | None = None,
-) -> None:
-    """Run `done` of every advisor from `place` outwards, whatever one of them raises.
-
-    What was raised becomes a note on the error that is under way, is raised at the end when the reader closed the stream,
-    and is logged when the task was cancelled. A cancellation that arrives meanwhile is raised at the end.
-    """
-    if failure is not None:
-        failure = _kept(None, failure, None, status, error)
-    for at in range(place, -1, -1):
-        step = steps[at]
-        if step.done is None:
-            continue
-        shield = status != "error" or (failure is not None and is_cancellation(failure))
-        try:
-            partial = progress.partial(at) if progress is not None else None
-            outcome = Outcome(status, partial, error if status == "error" else None)
-            await _finish(step, passed[at], outcome, run if shield else None)
-        except BaseException as late:
-            _note(late, step)
-            failure = _kept(failure, late, step, status, error)
-    if failure is not None:
-        raise failure
-
-
-async def _finish(step: Step, request: ChatRequest, outcome: Outcome, shield: Run | None) -> None:
-    assert step.done is not None
-    result = step.done(request, outcome)
-    if not step.done_async:
-        if result is not None:
-            step.finished(result)
-    elif shield is None:
-        await result
-    else:
-        with shield.shielded() as scope:
-            await result
-        if scope.cancelled_caught:
-            done_failed(step.name, step.order, TimeoutError(f"`grace` of {shield.grace} seconds ran out"))
-
-
-def _kept(
-    failure: BaseException | None, late: BaseException, step: Step | None, status: str, error: BaseException
-) -> BaseException | None:
-    """What of a late failure is to be raised at the end, beside or in place of an earlier one."""
-    if is_cancellation(late):
-        return late if status != "cancelled" else failure
-    what = f"`done` of advisor `{step.name}`" if step is not None else "closing the stream beneath"
-    if status == "closed":
-        if failure is None:
-            return late
-        failure.add_note(f"{what} failed too: {type(late).__name__}")
-    elif status == "error":
-        error.add_note(f"{what} failed too: {type(late).__name__}")
-    else:
-        done_failed(step.name if step else "", step.order if step else 0, late)
-    return failure

@@ -159,4 +159,4 @@ def kind_of(value: object) -> str:
     if isinstance(value, type):
         return f"the class `{value.__name__}`"
     name = type(value).__name__
-    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+    return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"

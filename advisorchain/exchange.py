@@ -61,13 +61,13 @@ def checked_conversation_id(value: object) -> str:
 
 
 def _read_only(context: object, name: str = "context") -> Mapping[str, Any]:
-    if context.__class__ is MappingProxyType:
-        return context
     if not isinstance(context, Mapping):
         raise InvalidInputError(f"`{name}` is {kind_of(context)}; give a dict with text keys")
     for key in context:
         if not isinstance(key, str):
             raise InvalidInputError(f"`{name}` has a key that is {kind_of(key)}; keys are text")
+    if context.__class__ is MappingProxyType:  # most often one of ours, whose identity tells that nothing has changed
+        return context
     return MappingProxyType(dict(context)) if context else NO_CONTEXT
 
 

@@ -29,8 +29,11 @@ _steps
 _run
 _progress
 _sources
+_watched
 _trace
+_unwind
 _frames
+_stream
 chain
 advisorchain
 memory.repository

@@ -24,7 +24,7 @@ __all__ = ["Interrupts"]
 T = TypeVar("T")
 
 _CTRL_C: Final = "ctrl-c"
-# Ignored by default, so that nobody else minds it. Windows has neither this signal nor the need: its console read hears Ctrl-C.
+# Ignored by default, so that nobody else minds it. Windows has neither the signal nor the need: there a read hears Ctrl-C.
 _WAKE: Final[signal.Signals | None] = getattr(signal, "SIGURG", None) if hasattr(signal, "pthread_kill") else None
 _HINT: Final = b"\nstill busy; Ctrl-C once more ends at once\n"
 

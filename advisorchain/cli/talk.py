@@ -46,6 +46,7 @@ class Stop:
         self._scope: CancelScope | None = None
 
     def __call__(self) -> None:
+        """Stop it, on the event loop's thread."""
         self._wanted = True
         if self._scope is not None:
             self._scope.cancel()

@@ -1,0 +1,99 @@
+"""How what was begun is ended, when a call or a stream did not come to its end: closed beneath, then each `done`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from advisorchain._progress import Progress
+from advisorchain._run import Run, is_cancellation
+from advisorchain._sources import Opening
+from advisorchain._steps import Step
+from advisorchain.advisor import Outcome
+from advisorchain.exchange import ChatRequest
+from advisorchain.telemetry import done_failed
+
+__all__ = ["closed", "note", "unwind"]
+
+
+def note(error: BaseException, step: Step) -> None:
+    """Tell in a note on an error in which advisor it arose, once."""
+    told = f"in advisor `{step.name}`, order {step.order}"
+    if isinstance(error, Exception) and told not in getattr(error, "__notes__", ()):
+        error.add_note(told)
+
+
+async def closed(opening: Opening, run: Run) -> BaseException | None:
+    """Close what lies beneath, within the run's grace; gives back what failed."""
+    try:
+        with run.shielded():
+            await opening.aclose()
+    except BaseException as failure:
+        return failure
+    return None
+
+
+async def unwind(
+    steps: Sequence[Step],
+    passed: Sequence[ChatRequest],
+    place: int,
+    status: Literal["error", "cancelled", "closed"],
+    error: BaseException,
+    progress: Progress | None,
+    run: Run,
+    failure: BaseException | None = None,
+) -> None:
+    """Run `done` of every advisor from `place` outwards, whatever one of them raises.
+
+    What was raised becomes a note on the error that is under way, is raised at the end when the reader closed the stream,
+    and is logged when the task was cancelled. A cancellation that arrives meanwhile is raised at the end.
+    """
+    if failure is not None:
+        failure = _kept(None, failure, None, status, error)
+    for at in range(place, -1, -1):
+        step = steps[at]
+        if step.done is None:
+            continue
+        shield = status != "error" or (failure is not None and is_cancellation(failure))
+        try:
+            partial = progress.partial(at) if progress is not None else None
+            outcome = Outcome(status, partial, error if status == "error" else None)
+            await _finish(step, passed[at], outcome, run if shield else None)
+        except BaseException as late:
+            note(late, step)
+            failure = _kept(failure, late, step, status, error)
+    if failure is not None:
+        raise failure
+
+
+async def _finish(step: Step, request: ChatRequest, outcome: Outcome, shield: Run | None) -> None:
+    assert step.done is not None
+    result = step.done(request, outcome)
+    if not step.done_async:
+        if result is not None:
+            step.finished(result)
+    elif shield is None:
+        await result
+    else:
+        with shield.shielded() as scope:
+            await result
+        if scope.cancelled_caught:
+            done_failed(step.name, step.order, TimeoutError(f"`grace` of {shield.grace} seconds ran out"))
+
+
+def _kept(
+    failure: BaseException | None, late: BaseException, step: Step | None, status: str, error: BaseException
+) -> BaseException | None:
+    """What of a late failure is to be raised at the end, beside or in place of an earlier one."""
+    if is_cancellation(late):
+        return late if status != "cancelled" else failure
+    what = f"`done` of advisor `{step.name}`" if step is not None else "closing the stream beneath"
+    if status == "closed":
+        if failure is None:
+            return late
+        failure.add_note(f"{what} failed too: {type(late).__name__}")
+    elif status == "error":
+        error.add_note(f"{what} failed too: {type(late).__name__}")
+    else:
+        done_failed(step.name if step else "", step.order if step else 0, late)
+    return failure
