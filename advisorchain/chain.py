@@ -76,6 +76,8 @@ class AdvisorChain:
     ) -> None:
         if isinstance(model, AdvisorChain):
             raise ConfigurationError("`model` is a chain; give its model, and its advisors beside yours")
+        if telemetry is not None and not isinstance(telemetry, Telemetry):
+            raise ConfigurationError(f"`telemetry` is {kind_of(telemetry)}; give Telemetry(…), or None for none")
         self._model = model
         self._functions = as_model(model)
         self._steps = compile_advisors(advisors)
