@@ -296,9 +296,13 @@ async def _closed_by_another_task(asked: AdvisorChain) -> None:
 async def _each_pull_in_a_task_of_its_own(asked: AdvisorChain) -> None:
     async with asked.stream("hi") as stream:
         items = aiter(stream)
+
+        async def pull() -> None:
+            await anext(items)
+
         for _ in range(3):
             async with anyio.create_task_group() as group:
-                group.start_soon(items.__anext__)
+                group.start_soon(pull)
 
 
 async def _cancelled_in_the_body(asked: AdvisorChain) -> None:

@@ -73,8 +73,14 @@ class Interrupts:
             if self.forget():
                 raise KeyboardInterrupt
             yield
+        except SystemError:
+            if self._raises:
+                raise
+            # C code that already bears our KeyboardInterrupt looked for signals again, and a second Ctrl-C was there.
+            raise KeyboardInterrupt from None
         finally:
             self._raises = False
+            _mask_wakes(block=False)
 
     def wait(self, work: Future[T], stop: Callable[[], object]) -> T:
         """The result of `work`; each Ctrl-C until then, and one that came before and was for nobody, calls `stop`."""
@@ -103,6 +109,7 @@ class Interrupts:
     def _on_ctrl_c(self, *_: object) -> None:
         if self._raises:
             self._raises = False
+            _mask_wakes(block=True)  # no handler may run while C code passes the exception on
             raise KeyboardInterrupt
         self._events.put(_CTRL_C)
         self._in_vain += 1
@@ -122,3 +129,8 @@ class Interrupts:
             while signal.SIGINT in numbers and main is not None and _WAKE is not None and self._woken == before:
                 signal.pthread_kill(main, _WAKE)
                 time.sleep(0.02)
+
+
+def _mask_wakes(*, block: bool) -> None:
+    if _WAKE is not None:
+        signal.pthread_sigmask(signal.SIG_BLOCK if block else signal.SIG_UNBLOCK, {_WAKE})
