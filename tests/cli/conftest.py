@@ -12,6 +12,7 @@ import pytest
 
 SCRIPT = """
 import sys
+import threading
 
 import anyio
 
@@ -53,6 +54,33 @@ escape = lambda: None
 
 async def steering(request):
     return "a\\x1b[31mb\\x9bc"
+
+
+async def pieces(request):
+    yield "a\\x1b"
+    yield "[31mb\\r"
+    yield "\\n\\tc\\x07"
+
+
+async def asked(request):
+    return repr(request.messages[-1].text)
+
+
+async def mistaken(request):
+    return {}["k\\x1b[2J"]
+
+
+async def deaf(request):
+    print("the model was asked", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+
+class SlowToClose(BaseAdvisor):
+    name = "slow"
+
+    async def aclose(self):
+        print("closing", file=sys.stderr, flush=True)
+        await anyio.sleep(0.5)
 """
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

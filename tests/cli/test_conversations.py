@@ -93,14 +93,50 @@ def test_export_some_to_a_file(kept: str, home: Path) -> None:
     assert list(home.glob(".*.part")) == []
 
 
-def test_delete_asks(kept: str) -> None:
-    asked = invoke("delete", "ada", "--memory", kept, input="n\n")
-    assert asked.exit_code == 0
-    assert "Delete `ada` with 2 messages for good?" in asked.stderr
+def test_nothing_was_ever_said_and_more(home: Path) -> None:
+    assert (invoke("export").exit_code, invoke("export").output) == (0, "")
+    assert "there is no conversation `ada`" in str(invoke("show", "ada").exception)
+    assert "there is no conversation `ada`" in str(invoke("delete", "ada", "--yes").exception)
+    assert not (home / "data").exists()
+
+
+@pytest.mark.parametrize("place", ["none.db", "sqlite:///none.db", "SQLite:///none.db", "~/none.db"])
+@pytest.mark.parametrize("command", [["list"], ["export"], ["show", "ada"], ["delete", "ada", "--yes"]], ids=" ".join)
+def test_a_place_that_was_given_must_be_there(home: Path, command: list[str], place: str) -> None:
+    result = invoke(*command, "--memory", place)
+    assert isinstance(result.exception, StorageError)
+    assert ("none.db` is not there; check --memory" in str(result.exception), result.output) == (True, "")
+    assert list(home.glob("none.db*")) == []
+
+
+def test_a_place_given_by_the_environment_must_be_there(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVISORCHAIN_MEMORY", "none.db")
+    assert isinstance(invoke("list").exception, StorageError)
+
+
+def test_urls_name_stores_too(kept: str) -> None:
+    assert len(invoke("list", "--memory", f"sqlite:///{kept}").stdout.splitlines()) == 4
+    assert (invoke("list", "--memory", "memory://").exit_code, invoke("list", "--memory", "memory://").output) == (0, "")
+
+
+def test_what_was_said_does_not_steer_the_reader_and_is_exported_as_it_was(home: Path) -> None:
+    said = "a\x1b]0;title\x07b\x9b31m\r\n\tc"
+
+    async def fill() -> None:
+        async with open_repository("sqlite:///kept.db") as repository:
+            await ChatMemory(repository=repository).add("ada", [UserMessage(said)])
+
+    anyio.run(fill)
+    assert "a�]0;title�b�31m\n\tc\n" in invoke("show", "ada", "--memory", "kept.db").stdout
+    line = json.loads(invoke("export", "--memory", "kept.db").stdout)
+    assert line["message"]["content"] == said
+
+
+def test_delete_without_a_terminal_and_yes_deletes_nothing(kept: str) -> None:
+    result = invoke("delete", "ada", "--memory", kept, input="y\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "advisorchain: there is no terminal to ask at, so nothing was deleted; give --yes\n"
     assert invoke("show", "ada", "--memory", kept).exit_code == 0
-    assert invoke("delete", "ada", "--memory", kept).exit_code == 1  # nobody there to ask
-    assert invoke("delete", "ada", "--memory", kept, input="y\n").exit_code == 0
-    assert isinstance(invoke("show", "ada", "--memory", kept).exception, ChatMemoryError)
 
 
 def test_delete_all_or_none(kept: str) -> None:

