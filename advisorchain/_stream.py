@@ -105,7 +105,9 @@ async def timed(items: AsyncGenerator[ChatChunk, None], timeout: float) -> Async
         await items.aclose()
 
 
-async def logged(items: AsyncGenerator[ChatChunk, None], run: Run, log: ChainLog) -> AsyncGenerator[ChatChunk, None]:
+async def logged(
+    items: AsyncGenerator[ChatChunk, None], opened: Opened, run: Run, log: ChainLog
+) -> AsyncGenerator[ChatChunk, None]:
     started, outcome = perf_counter(), "ok"
     try:
         async for chunk in items:
@@ -117,4 +119,5 @@ async def logged(items: AsyncGenerator[ChatChunk, None], run: Run, log: ChainLog
         try:
             await items.aclose()
         finally:
-            log.finished(stream=True, outcome=outcome, seconds=perf_counter() - started)
+            usage = opened.response.usage if opened.response is not None else None
+            log.finished(stream=True, outcome=outcome, seconds=perf_counter() - started, usage=usage)

@@ -149,10 +149,12 @@ class AdvisorChain:
         if (tracer := self._telemetry.tracer() if self._telemetry is not None else None) is not None:
             run.trace = Trace(tracer, self.name, self._steps, request, stream=False)
             ask = partial(run.trace.call, ask)
-        started, outcome = perf_counter(), "ok"
+        started, outcome, usage = perf_counter(), "ok", None
         try:
             with move_on_after(None if timeout is None else _checked_seconds("timeout", timeout)):
-                return await ask(request)
+                response = await ask(request)
+                usage = response.usage
+                return response
             outcome = "cancelled"
             raise timed_out(timeout or 0.0)
         except BaseException as error:
@@ -161,7 +163,7 @@ class AdvisorChain:
             raise
         finally:
             if self._log is not None:
-                self._log.finished(stream=False, outcome=outcome, seconds=perf_counter() - started)
+                self._log.finished(stream=False, outcome=outcome, seconds=perf_counter() - started, usage=usage)
 
     def stream(
         self,
@@ -194,7 +196,7 @@ class AdvisorChain:
                 run.trace = Trace(tracer, self.name, self._steps, request, stream=True)
                 items = run.trace.stream(items, run)
             if self._log is not None and wanted():
-                items = logged(items, run, self._log)
+                items = logged(items, opened, run, self._log)
         if timeout is not None:
             items = timed(items, _checked_seconds("timeout", timeout))
         return ChatStream(items, opened, run)

@@ -20,6 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
 
 from advisorchain._version import __version__
+from advisorchain.messages import Usage
 
 __all__ = ["ChainLog", "Clock", "Telemetry", "done_failed", "end_span", "start_span", "wanted"]
 
@@ -59,9 +60,12 @@ class ChainLog:
         self._configured = False
         self._bound: Any = _STDLIB.bind(chain=chain)
 
-    def finished(self, *, stream: bool, outcome: str, seconds: float) -> None:
+    def finished(self, *, stream: bool, outcome: str, seconds: float, usage: Usage | None) -> None:
         """A call or stream has ended."""
-        self._logger().debug("advisorchain.chain.finished", stream=stream, outcome=outcome, duration=round(seconds, 6))
+        told = {} if usage is None else {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        self._logger().debug(
+            "advisorchain.chain.finished", stream=stream, outcome=outcome, duration=round(seconds, 6), **told
+        )
 
     def short_circuit(self, advisor: str, order: int) -> None:
         """An advisor has answered without the rest of the chain."""

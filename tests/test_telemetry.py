@@ -194,7 +194,11 @@ async def test_the_model_span_has_the_genai_attributes(spans: Spans, mode: str) 
 
 
 @MODES
-async def test_B037_a_trailing_usage_chunk_is_counted_in_response_and_span(spans: Spans, mode: str) -> None:
+async def test_B037_a_trailing_usage_chunk_is_counted_in_response_span_and_log(
+    spans: Spans, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "advisorchain")
+
     async def model(request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         yield ChatChunk("hi")
         yield ChatChunk(finish_reason="stop")
@@ -204,6 +208,8 @@ async def test_B037_a_trailing_usage_chunk_is_counted_in_response_and_span(spans
     assert response.usage == Usage(12, 5, 17)
     found = spans.named("chat model").attributes or {}
     assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (12, 5)
+    (record,) = [record for record in caplog.records if record.name == "advisorchain"]
+    assert (record.__dict__["input_tokens"], record.__dict__["output_tokens"]) == (12, 5)
 
 
 @MODES
