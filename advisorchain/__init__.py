@@ -16,6 +16,7 @@ from advisorchain.advisor import (
     LOWEST_PRECEDENCE,
     TOOL_CALLING_ORDER,
     Advisor,
+    AdvisorLike,
     AroundAdvisor,
     BaseAdvisor,
     Next,
@@ -42,7 +43,7 @@ from advisorchain.messages import (
     dump_message,
     load_message,
 )
-from advisorchain.model import ChatModel
+from advisorchain.model import ChatModel, ModelLike
 from advisorchain.telemetry import Telemetry
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "Advisor",
     "AdvisorChain",
     "AdvisorChainError",
+    "AdvisorLike",
     "AdvisorRow",
     "AroundAdvisor",
     "AssistantMessage",
@@ -67,6 +69,7 @@ __all__ = [
     "FilePart",
     "ImagePart",
     "Message",
+    "ModelLike",
     "Next",
     "Outcome",
     "RefusalPart",

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 from advisorchain._progress import Progress, transformed
 from advisorchain._run import Run, status_of
-from advisorchain._sources import AroundSource, ModelSource, Opened, Opening, Source, no_request
+from advisorchain._sources import AroundSource, ModelSource, Opened, Opening, Source, no_request, rebound
 from advisorchain._steps import Step
-from advisorchain._unwind import closed, note, unwind
+from advisorchain._unwind import closed, is_noted, note, unwind
 from advisorchain.advisor import Outcome, StreamItem, TextTransform
 from advisorchain.aggregate import as_chunk, merged_context
 from advisorchain.errors import AdvisorContractError, StreamTextWarning
@@ -106,13 +106,13 @@ class Frame:
                     if result is not request:
                         if steps[place].before_async:
                             result = await result
-                        if result.__class__ is not ChatRequest:
+                        if not isinstance(result, ChatRequest):
                             response = steps[place].short_circuit(result)
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
                         changing = changing or result.context is not request.context
-                        request = result if result._run is run else _rebound(result, run)
+                        request = result if result._run is run else rebound(result, run)
                         passed[place:] = [request] * (frame._size - place)
                 if transform is not None and (made := transform(request)) is not None:
                     transforms[place] = steps[place].checked_transform(made)
@@ -157,7 +157,7 @@ class Frame:
     async def stream(self, request: ChatRequest, opened: Opened) -> AsyncGenerator[StreamItem, None]:
         """As `call`, chunk by chunk: yields chunks, then the response."""
         run = request._run or Run()
-        request = request if request._run is run else _rebound(request, run)
+        request = request if request._run is run else rebound(request, run)
         frame = self if run.trace is None else run.trace.observed(self)
         steps, source, outward = frame.steps, frame.source, frame._outward
         passed = [request] * frame._size
@@ -176,13 +176,13 @@ class Frame:
                     if result is not request:
                         if steps[place].before_async:
                             result = await result
-                        if result.__class__ is not ChatRequest:
+                        if not isinstance(result, ChatRequest):
                             opening, answered = Opening(_replay(steps[place].short_circuit(result))), True
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
                         changing = changing or result.context is not request.context
-                        request = result if result._run is run else _rebound(result, run)
+                        request = result if result._run is run else rebound(result, run)
                         passed[place:] = [request] * (frame._size - place)
                 if transform is not None and (made := transform(request)) is not None:
                     transforms[place] = steps[place].checked_transform(made)
@@ -201,10 +201,11 @@ class Frame:
                         response = item
                         break
                 if not item.plain:
+                    if item.boundary is not None and feed is not None and (held := progress.flush()):
+                        yield ChatChunk(held)  # before the boundary counts: the reader may leave here
                     fold.add(item)
                     append = fold.text.append
-                    for chunk in progress.through(item) if feed is not None else (item,):
-                        yield chunk
+                    yield item if feed is None else progress.through(item)
                     continue
                 append(item.text)
                 if feed is None:
@@ -218,8 +219,7 @@ class Frame:
             answer = response if response is not None and answered else source.settle(fold, response, opening)
             if answer.text and not any(fold.text):  # an answer that was never shown
                 fold.add(late := as_chunk(answer))
-                for chunk in progress.through(late) if transforms else (late,):
-                    yield chunk
+                yield progress.through(late) if transforms else late
             if transforms and (held := progress.flush()):
                 yield ChatChunk(held)
             if answer.text != "".join(fold.text):
@@ -289,11 +289,11 @@ def build_frames(steps: Sequence[Step], model: ModelFunctions, log: ChainLog | N
     hooks: list[Step] = []
     for step in reversed(steps):
         if step.is_around:
-            source = AroundSource(step, Frame(tuple(reversed(hooks)), source, voice))
+            source = AroundSource(step, Frame(hooks[::-1], source, voice))
             hooks = []
         else:
             hooks.append(step)
-    return Frame(tuple(reversed(hooks)), source, voice)
+    return Frame(hooks[::-1], source, voice)
 
 
 def note_advisor(error: BaseException, arounds: Sequence[Step]) -> None:
@@ -302,7 +302,7 @@ def note_advisor(error: BaseException, arounds: Sequence[Step]) -> None:
     A frame notes the errors of its hooks itself; one beneath an around advisor on the traceback means that the error came
     from there, out of the model.
     """
-    if not isinstance(error, Exception) or any(note.startswith("in advisor `") for note in getattr(error, "__notes__", ())):
+    if not isinstance(error, Exception) or is_noted(error):
         return
     culprit: Step | None = None
     traceback = error.__traceback__
@@ -317,13 +317,6 @@ def note_advisor(error: BaseException, arounds: Sequence[Step]) -> None:
 # also that of the short way to the model, which is defined inside of a function
 _SHORT_WAY = (code for code in ModelSource.entry.__code__.co_consts if isinstance(code, CodeType))
 _FRAME_CODES = frozenset({Frame.call.__code__, Frame.stream.__code__, *_SHORT_WAY})
-
-
-def _rebound(request: ChatRequest, run: Run | None) -> ChatRequest:
-    """A request that a hook did not derive from the one it was given, as part of this run."""
-    copy = request.replace()
-    copy._run = run
-    return copy
 
 
 async def _replay(response: ChatResponse) -> AsyncGenerator[StreamItem, None]:

@@ -84,13 +84,13 @@ class Progress:
             for tap in self.taps:
                 for feed in tap.feeds:
                     text = feed(text)
-                if text.__class__ is not str:
+                if text.__class__ is not str and not isinstance(text, str):
                     raise _NoTextError
                 if text:
                     tap.pieces.append(text)
         except BaseException as error:
             place = tap.feeds.index(feed)
-            if text.__class__ is not str and not isinstance(error, _NoTextError):
+            if not isinstance(text, str) and not isinstance(error, _NoTextError):
                 place -= 1  # it choked on what the one before it gave
             self.failed = tap.steps[place]
             self.failed.checked_text(text)  # raises, where that was no text
@@ -112,20 +112,16 @@ class Progress:
         self.failed = None
         return text
 
-    def through(self, chunk: ChatChunk) -> list[ChatChunk]:
-        """What leaves for a chunk that is not plain: transforms flush before a boundary and before a finish reason."""
-        left: list[ChatChunk] = []
-        if chunk.boundary is not None:
-            if held := self.flush():
-                left.append(ChatChunk(held))
+    def through(self, chunk: ChatChunk) -> ChatChunk:
+        """What leaves for a chunk that is not plain: transforms flush before a finish reason."""
+        if chunk.boundary is not None:  # what was held has left already
             self._flushed = False
             for tap in self.taps:
                 tap.begin_message(chunk)
         text = self.feed(chunk.text) if chunk.text else ""
         if chunk.finish_reason:
             text += self.flush()
-        left.append(chunk if text == chunk.text else chunk.replace(text=text))
-        return left
+        return chunk if text == chunk.text else chunk.replace(text=text)
 
     def texts(self, place: int) -> list[str] | None:
         """The text of each message that has left the advisor at `place`; None: no transform lies there or deeper."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
@@ -14,11 +13,11 @@ from advisorchain._run import Run
 from advisorchain._steps import Step
 from advisorchain.advisor import StreamItem
 from advisorchain.aggregate import Fold, as_chunk, carrying, merged_context
-from advisorchain.errors import AdvisorContractError, ModelResponseError, kind_of
+from advisorchain.errors import AdvisorContractError, ModelResponseError, dropped, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.model import ModelFunctions
 
-__all__ = ["AroundSource", "Inner", "ModelSource", "Opened", "Opening", "Source", "bound"]
+__all__ = ["AroundSource", "Inner", "ModelSource", "Opened", "Opening", "Source", "no_request", "rebound"]
 
 
 class Opened:
@@ -138,6 +137,13 @@ class Source(Protocol):
         ...
 
 
+async def _one_chunk(source: Source, request: ChatRequest) -> AsyncGenerator[StreamItem, None]:
+    """The stream of a source that can only be called."""
+    response = source.response(await source.call(request))
+    yield as_chunk(response)
+    yield response
+
+
 class ModelSource:
     """The model."""
 
@@ -180,12 +186,7 @@ class ModelSource:
         raise ModelResponseError(f"`stream` of model `{self.model.name}` returned {dropped(items)}, not an async generator")
 
     def open(self, request: ChatRequest, run: Run) -> Opening:
-        return Opening(self._stream(request) if self.model.stream is not None else self._one_chunk(request))
-
-    async def _one_chunk(self, request: ChatRequest) -> AsyncGenerator[StreamItem, None]:
-        response = self.response(await self.call(request))
-        yield as_chunk(response)
-        yield response
+        return Opening(self._stream(request) if self.model.stream is not None else _one_chunk(self, request))
 
     def item(self, value: object) -> StreamItem:
         # only _one_chunk gives a response: a model's own stream yields chunks, and the chain folds them
@@ -218,27 +219,23 @@ class Inner(Protocol):
         ...
 
 
-def dropped(value: object) -> str:
-    """What it is that nobody can use. A coroutine is closed: no "never awaited" warning beside the error."""
-    if inspect.iscoroutine(value):
-        value.close()
-    return kind_of(value)
-
-
 def no_request(value: object) -> AdvisorContractError:
     """What to raise when an advisor hands on something else."""
     return AdvisorContractError(f"`next` was given {kind_of(value)}; pass it a ChatRequest")
 
 
-def bound(request: object, run: Run) -> ChatRequest:
-    """The request that an around advisor hands on, as part of this run."""
-    if not isinstance(request, ChatRequest):
-        raise no_request(request)
-    if request._run is run:
-        return request
+def rebound(request: ChatRequest, run: Run | None) -> ChatRequest:
+    """A request that an advisor did not derive from the one it was given, as part of this run."""
     copy = request.replace()
     copy._run = run
     return copy
+
+
+def _bound(request: object, run: Run) -> ChatRequest:
+    """The request that an around advisor hands on, as part of this run."""
+    if not isinstance(request, ChatRequest):
+        raise no_request(request)
+    return request if request._run is run else rebound(request, run)
 
 
 class _Next:
@@ -253,7 +250,7 @@ class _Next:
         self.opened: list[Opened] = []
 
     def __call__(self, request: ChatRequest) -> AsyncGenerator[StreamItem, None]:
-        request = bound(request, self._run)
+        request = _bound(request, self._run)
         opened = Opened()
         opened.items = self._inner.stream(request, opened) if self.streaming else self._called(request, opened)
         self.opened.append(opened)
@@ -279,7 +276,7 @@ class AroundSource:
         run, inner = request._run, self.inner
         if run is None:
             return self.step.advise_call(request, inner.entry)  # type: ignore[no-any-return]
-        rest = lambda inwards: inner.call(bound(inwards, run))  # noqa: E731
+        rest = lambda inwards: inner.call(_bound(inwards, run))  # noqa: E731
         return self.step.advise_call(request, rest)  # type: ignore[no-any-return]
 
     async def _drained(self, request: ChatRequest) -> ChatResponse:
@@ -312,7 +309,7 @@ class AroundSource:
 
     def open(self, request: ChatRequest, run: Run) -> Opening:
         if self.step.around is None and self.step.advise_stream is None:
-            return Opening(self._one_chunk(request))
+            return Opening(_one_chunk(self, request))
         opening = self._streamed(request, run, streaming=True)
         return Opening(_Unscoped(opening.items, self.step), opening.inner)
 
@@ -324,11 +321,6 @@ class AroundSource:
         if not hasattr(items, "__anext__"):
             raise self._wrong(f"returned {dropped(items)}; make it an async generator (yield chunks, then the response)")
         return Opening(items, rest.opened)
-
-    async def _one_chunk(self, request: ChatRequest) -> AsyncGenerator[StreamItem, None]:
-        response = self.response(await self.call(request))
-        yield as_chunk(response)
-        yield response
 
     def item(self, value: object) -> StreamItem:
         if isinstance(value, ChatChunk | ChatResponse):

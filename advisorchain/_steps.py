@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any, Final
 
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor
-from advisorchain.errors import AdvisorContractError, ConfigurationError, kind_of
+from advisorchain.errors import AdvisorContractError, ConfigurationError, dropped, kind_of
 from advisorchain.exchange import ChatResponse
 from advisorchain.model import is_async
 
@@ -124,9 +124,8 @@ class Step:
         raise self._wrong("transform", text, "text from feed() and flush()")
 
     def _wrong(self, hook: str, result: object, wanted: str) -> AdvisorContractError:
-        found = kind_of(result)
+        found = dropped(result)
         if inspect.iscoroutine(result):
-            result.close()  # nobody will await it: no "never awaited" warning beside the error
             found = "a coroutine (make the hook itself `async def`)"
         return AdvisorContractError(f"`{hook}` of advisor `{self.name}` returned {found}; return {wanted}")
 

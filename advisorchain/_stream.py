@@ -42,7 +42,9 @@ class ChatStream:
         try:
             await self.aclose()
         except Exception as late:
-            raise late from error  # what the reader raised is not lost
+            if error is not None and late.__cause__ is None:
+                late.__cause__ = error  # what the reader raised is not lost
+            raise
 
     def __repr__(self) -> str:
         state = "read to its end" if self._opened.response is not None else "entered" if self._entered else "not entered"
@@ -82,7 +84,7 @@ class ChatStream:
         return self._opened.progress.partial(0) if self._opened.progress is not None else None
 
 
-def timed_out(timeout: float) -> CallTimeoutError:
+def timed_out(timeout: float | None) -> CallTimeoutError:
     return CallTimeoutError(f"`timeout` of {timeout} seconds ran out")
 
 

@@ -6,15 +6,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry import context as otel_context
-from opentelemetry.trace import Tracer
-
 from advisorchain._run import Run, status_of
 from advisorchain._steps import Step
 from advisorchain._watched import ADVISOR, Entry, Watched, WatchedSource
 from advisorchain.advisor import Outcome
 from advisorchain.exchange import ChatRequest, ChatResponse
-from advisorchain.telemetry import Clock, end_span, start_span
+from advisorchain.telemetry import Clock, Tracer, current_context, end_span, start_span
 
 if TYPE_CHECKING:
     from advisorchain._frames import Frame
@@ -29,7 +26,7 @@ class Trace:
         self.tracer: Final = tracer
         self.length: Final = len(steps)
         self.streaming: Final = stream
-        self._parent = otel_context.get_current()  # of the one who asks, not of the one who reads first
+        self._parent = current_context()  # of the one who asks, not of the one who reads first
         self._name = f"advisor_chain {chain}"
         self._attributes = {
             "advisorchain.kind": "chain",
@@ -78,7 +75,7 @@ class Trace:
 
     def observed(self, frame: Frame) -> Frame:
         """A frame like this one, watched, for one entry."""
-        entry = Entry(self, otel_context.get_current())
+        entry = Entry(self, current_context())
         steps = tuple(_Probe(step, entry).watched() for step in frame.steps)
         return type(frame)(steps, WatchedSource(frame.source, entry), frame.voice)
 

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
+
+from anyio import current_effective_deadline
 
 from advisorchain._progress import Progress
 from advisorchain._run import Run, is_cancellation
 from advisorchain._sources import Opening
 from advisorchain._steps import Step
 from advisorchain.advisor import Outcome
-from advisorchain.exchange import ChatRequest
-from advisorchain.telemetry import done_failed
+from advisorchain.exchange import ChatRequest, ChatResponse
+from advisorchain.telemetry import close_failed, done_failed
 
-__all__ = ["closed", "note", "unwind"]
+__all__ = ["closed", "is_noted", "note", "unwind"]
+
+_NOTE: Final = "in advisor `"
 
 
 def note(error: BaseException, step: Step) -> None:
     """Tell in a note on an error in which advisor it arose, once."""
-    told = f"in advisor `{step.name}`, order {step.order}"
+    told = f"{_NOTE}{step.name}`, order {step.order}"
     if isinstance(error, Exception) and told not in getattr(error, "__notes__", ()):
         error.add_note(told)
+
+
+def is_noted(error: BaseException) -> bool:
+    """Whether an error tells already in which advisor it arose."""
+    return any(told.startswith(_NOTE) for told in getattr(error, "__notes__", ()))
 
 
 async def closed(opening: Opening, run: Run) -> BaseException | None:
@@ -54,9 +64,11 @@ async def unwind(
         step = steps[at]
         if step.done is None:
             continue
-        shield = status != "error" or (failure is not None and is_cancellation(failure))
+        shield = status != "error" or _is_cancelled(failure)
+        partial, unmade = _seen(progress, at)
+        if unmade is not None and failure is None and status != "error":
+            failure = _kept(None, unmade, step, status, error)
         try:
-            partial = progress.partial(at) if progress is not None else None
             outcome = Outcome(status, partial, error if status == "error" else None)
             await _finish(step, passed[at], outcome, run if shield else None)
         except BaseException as late:
@@ -64,6 +76,19 @@ async def unwind(
             failure = _kept(failure, late, step, status, error)
     if failure is not None:
         raise failure
+
+
+def _is_cancelled(failure: BaseException | None) -> bool:
+    """Whether a cancellation came while an error was under way, or before it: the model made an error of it."""
+    return current_effective_deadline() == -math.inf or (failure is not None and is_cancellation(failure))
+
+
+def _seen(progress: Progress | None, place: int) -> tuple[ChatResponse | None, Exception | None]:
+    """What had left an advisor, or why that makes no message: `done` is to run all the same."""
+    try:
+        return (progress.partial(place) if progress is not None else None), None
+    except Exception as unmade:
+        return None, unmade
 
 
 async def _finish(step: Step, request: ChatRequest, outcome: Outcome, shield: Run | None) -> None:
@@ -87,6 +112,8 @@ def _kept(
     """What of a late failure is to be raised at the end, beside or in place of an earlier one."""
     if is_cancellation(late):
         return late if status != "cancelled" else failure
+    if not isinstance(late, Exception):  # Ctrl-C, or the end of the process: nobody may keep it
+        return late
     what = f"`done` of advisor `{step.name}`" if step is not None else "closing the stream beneath"
     if status == "closed":
         if failure is None:
@@ -95,5 +122,5 @@ def _kept(
     elif status == "error":
         error.add_note(f"{what} failed too: {type(late).__name__}")
     else:
-        done_failed(step.name if step else "", step.order if step else 0, late)
+        close_failed(late) if step is None else done_failed(step.name, step.order, late)
     return failure

@@ -14,6 +14,7 @@ from advisorchain.errors import kind_of
 
 _T = TypeVar("_T")
 
+_MAX_BITS: Final = 13_000  # Python and pydantic read no number of more than 4300 digits
 _MAX_DEPTH: Final = 100  # pydantic's JSON parser stops at 200 levels: what is made must also load
 
 
@@ -75,7 +76,11 @@ def utf8(text: str) -> str:
 
 def frozen_json(value: object, depth: int = 0) -> Any:
     """`value` with its dicts and lists frozen; a ValueError naming the place when it is not plain JSON."""
-    if value is None or value.__class__ is bool or value.__class__ is int:
+    if value is None or value.__class__ is bool:
+        return value
+    if value.__class__ is int:
+        if value.bit_length() > _MAX_BITS:
+            raise ValueError("a number of about 4000 digits or more; give it as text")
         return value
     if value.__class__ is str:
         return utf8(value)

@@ -7,15 +7,13 @@ from contextlib import aclosing
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry.context import Context
-
 from advisorchain._run import Left, Run, status_of
 from advisorchain._sources import AroundSource, Inner, ModelSource, Opened, Opening, Source
 from advisorchain._steps import Step
 from advisorchain.advisor import StreamItem
 from advisorchain.aggregate import Fold
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
-from advisorchain.telemetry import Clock, end_span, start_span
+from advisorchain.telemetry import Clock, Context, end_span, start_span
 
 if TYPE_CHECKING:
     from advisorchain._trace import Trace

@@ -43,6 +43,7 @@ __all__ = [
     "TextTransform",
 ]
 
+# Spring AI 2 has the same four numbers: a Java `int`, and the places that its memory and tool advisors take.
 HIGHEST_PRECEDENCE: Final = -(2**31)
 LOWEST_PRECEDENCE: Final = 2**31 - 1
 CHAT_MEMORY_ORDER: Final = HIGHEST_PRECEDENCE + 200
@@ -86,7 +87,7 @@ class _Named:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "name" not in cls.__dict__:
+        if "name" not in cls.__dict__ and isinstance(cls.name, str):  # one that is a property stays one
             cls.name = cls.__name__
 
 

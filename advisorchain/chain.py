@@ -14,7 +14,7 @@ from anyio import move_on_after
 
 from advisorchain._frames import Frame, build_frames, note_advisor
 from advisorchain._run import GRACE, Run, status_of
-from advisorchain._sources import Opened, dropped
+from advisorchain._sources import Opened
 from advisorchain._steps import Step, compile_advisors
 from advisorchain._stream import ChatStream, logged, timed, timed_out
 from advisorchain._trace import Trace
@@ -25,16 +25,15 @@ from advisorchain.errors import (
     ConfigurationError,
     InvalidInputError,
     UnknownAdvisorError,
+    dropped,
     kind_of,
 )
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse, asked
-from advisorchain.messages import Message, SystemMessage, to_messages
+from advisorchain.messages import Message, Prompt, SystemMessage, to_messages
 from advisorchain.model import ModelLike, as_model
 from advisorchain.telemetry import ChainLog, Telemetry, wanted
 
 __all__ = ["AdvisorChain", "AdvisorRow", "ChatStream", "Prompt"]
-
-Prompt = str | Message | Iterable[Message]
 
 _GLOBAL_TELEMETRY: Final = Telemetry()
 
@@ -63,6 +62,7 @@ class AdvisorChain:
 
     Raises:
         ConfigurationError: something is no model or no advisor, two advisors have one name, an order is out of range.
+        InvalidInputError: `grace` is no time.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AdvisorChain:
         self._functions = as_model(model)
         self._steps = compile_advisors(advisors)
         self._arounds = tuple(step for step in self._steps if step.is_around)
-        self._grace = _checked_seconds("grace", grace)
+        self._grace = _checked_seconds("grace", grace, ConfigurationError)
         self._telemetry = telemetry
         self._log = None if telemetry is None else ChainLog(name)
         self.name: Final = name
@@ -138,12 +138,13 @@ class AdvisorChain:
         except Exception as error:
             note_advisor(error, self._arounds)
             raise
-        if response.__class__ is not ChatResponse:
+        if response.__class__ is not ChatResponse and not isinstance(response, ChatResponse):
             raise _no_response(self._steps, response)
         return response if response.context is request.context else merged_context(request.context, response)
 
     async def _run(self, request: ChatRequest, timeout: float | None) -> ChatResponse:
         """A call that is recorded, logged, limited in time, or has something to clean up."""
+        limit = None if timeout is None else _checked_seconds("timeout", timeout)
         run = request._run = Run(self._grace)
         ask = self._frame.call
         if (tracer := self._telemetry.tracer() if self._telemetry is not None else None) is not None:
@@ -151,12 +152,12 @@ class AdvisorChain:
             ask = partial(run.trace.call, ask)
         started, outcome, usage = perf_counter(), "ok", None
         try:
-            with move_on_after(None if timeout is None else _checked_seconds("timeout", timeout)):
+            with move_on_after(limit):
                 response = await ask(request)
                 usage = response.usage
                 return response
             outcome = "cancelled"
-            raise timed_out(timeout or 0.0)
+            raise timed_out(limit)
         except BaseException as error:
             outcome = status_of(error, "cancelled") if outcome == "ok" else outcome
             note_advisor(error, self._arounds)
@@ -266,7 +267,10 @@ class AdvisorChain:
     # -- what its parts own
 
     async def __aenter__(self) -> AdvisorChain:
-        """Open what the parts own: connections, clients, servers. Parts that need no opening are left alone."""
+        """Open the advisors and the model that can be entered; leaving closes these, and those that only have `aclose`.
+
+        A part that was given something, such as a memory advisor its ChatMemory, leaves that to its giver.
+        """
         if self._opened is not None:
             raise ConfigurationError(f"chain `{self.name}` is open already")
         async with AsyncExitStack() as stack:
@@ -295,10 +299,10 @@ def _with_system(system: object, prompt: Prompt) -> tuple[Message, ...]:
     return (system, *to_messages(prompt))
 
 
-def _checked_seconds(name: str, seconds: object) -> float:
+def _checked_seconds(name: str, seconds: object, raised: type[Exception] = InvalidInputError) -> float:
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
         return float(seconds)
-    raise InvalidInputError(f"`{name}` is {seconds!r}; give seconds, 0 or more")
+    raise raised(f"`{name}` is {seconds!r}; give seconds, 0 or more")
 
 
 def _no_response(steps: Sequence[Step], response: object) -> AdvisorContractError:

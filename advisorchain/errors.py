@@ -24,6 +24,10 @@ Errors of your own advisors and functions pass through the chain with their own 
 that names the advisor.
 """
 
+import inspect
+from functools import partial
+from typing import Any
+
 __all__ = [
     "AdvisorChainError",
     "AdvisorContractError",
@@ -45,7 +49,6 @@ __all__ = [
     "StreamTextWarning",
     "ToolArgumentsError",
     "UnknownAdvisorError",
-    "kind_of",
 ]
 
 
@@ -132,6 +135,9 @@ class ConversationConflictError(ChatMemoryError):
         self.expected = expected
         self.found = found
 
+    def __reduce__(self) -> tuple[Any, ...]:  # else it could be pickled, but not back
+        return partial(type(self), expected=self.expected, found=self.found), self.args, self.__dict__
+
 
 class ConversationDeletedError(ChatMemoryError, LookupError):
     """The conversation was deleted, or begun anew, after this turn had begun."""
@@ -160,3 +166,10 @@ def kind_of(value: object) -> str:
         return f"the class `{value.__name__}`"
     name = type(value).__name__
     return f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
+
+
+def dropped(value: object) -> str:
+    """As `kind_of`, of what nobody can use. A coroutine is closed: no "never awaited" warning beside the error."""
+    if inspect.iscoroutine(value):
+        value.close()
+    return kind_of(value)

@@ -6,7 +6,7 @@ frozen dataclass costs three times as much to make, and a chunk is made for ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
@@ -16,12 +16,22 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from advisorchain._values import CONFIG, EMPTY, Metadata, Text, clear_errors, short_repr, utf8
 from advisorchain.errors import ConversationIdError, InvalidInputError, kind_of
-from advisorchain.messages import MESSAGE_TYPES, AssistantMessage, Message, ToolMessage, Usage, checked_messages, to_messages
+from advisorchain.messages import (
+    MESSAGE_TYPES,
+    AssistantMessage,
+    Message,
+    Prompt,
+    ToolMessage,
+    Usage,
+    checked_messages,
+    to_messages,
+)
 
 if TYPE_CHECKING:
     from advisorchain._run import Run
 
 __all__ = [
+    "MAX_ID_LENGTH",
     "NO_CONTEXT",
     "Boundary",
     "ChatChunk",
@@ -29,6 +39,7 @@ __all__ = [
     "ChatRequest",
     "ChatResponse",
     "ToolCallChunk",
+    "asked",
     "checked_conversation_id",
 ]
 
@@ -185,7 +196,7 @@ class ChatRequest:
 
 
 def asked(
-    prompt: str | Message | Iterable[Message],
+    prompt: Prompt,
     conversation_id: str | None,
     options: ChatOptions | None,
     context: Mapping[str, Any] | None,
@@ -325,6 +336,12 @@ class ToolCallChunk:
     arguments: str | None = None
 
 
+def _checked_piece(text: object) -> str:
+    if isinstance(text, str):
+        return "".join((text,))  # a subclass may have methods of its own
+    raise InvalidInputError(f"`text` of a chunk is {kind_of(text)}; give a text, or leave it out")
+
+
 @dataclass(slots=True, init=False, repr=False)
 class ChatChunk:
     """A piece of an answer. Most have text alone.
@@ -366,7 +383,7 @@ class ChatChunk:
         boundary: Boundary | None = None,
         withdraws: int = 0,
     ) -> None:
-        self.text = text
+        self.text = text if text.__class__ is str else _checked_piece(text)
         self.reasoning = reasoning
         self.refusal = refusal
         self.tool_calls = tool_calls

@@ -25,6 +25,7 @@ __all__ = [
     "ImagePart",
     "Message",
     "Part",
+    "Prompt",
     "RefusalPart",
     "SystemMessage",
     "TextPart",
@@ -32,6 +33,7 @@ __all__ = [
     "ToolMessage",
     "Usage",
     "UserMessage",
+    "checked_messages",
     "dump_message",
     "load_message",
     "to_messages",
@@ -246,6 +248,7 @@ class ToolMessage:
 
 
 Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+Prompt: TypeAlias = str | Message | Iterable[Message]
 MESSAGE_TYPES: Final = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 _ADAPTER: Final[TypeAdapter[Message]] = TypeAdapter(
     Annotated[Message, Field(discriminator="role")], config=ConfigDict(defer_build=True)
@@ -273,7 +276,7 @@ def load_message(data: str | bytes | Mapping[str, Any]) -> Message:
         raise MessageError(f"`message` is not JSON: {error}") from None
 
 
-def to_messages(prompt: str | Message | Iterable[Message]) -> tuple[Message, ...]:
+def to_messages(prompt: Prompt) -> tuple[Message, ...]:
     """A prompt as messages: a text is one user message.
 
     Raises:

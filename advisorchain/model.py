@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from advisorchain.errors import ConfigurationError, ModelResponseError, kind_of
+from advisorchain.errors import ConfigurationError, ModelResponseError, dropped, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage
 
@@ -76,9 +76,7 @@ class ModelFunctions:
             return value
         if isinstance(value, str):
             return ChatResponse(AssistantMessage(value))
-        if inspect.iscoroutine(value):
-            value.close()
-        raise ModelResponseError(f"model `{self.name}` answered {kind_of(value)}; return a text or a ChatResponse")
+        raise ModelResponseError(f"model `{self.name}` answered {dropped(value)}; return a text or a ChatResponse")
 
     def chunk(self, value: object) -> ChatChunk:
         """What `stream` yielded, as a chunk.

@@ -8,7 +8,7 @@ fetched, so that nothing leaks into the reader and closing in another task is sa
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Final
@@ -22,19 +22,40 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, Trac
 from advisorchain._version import __version__
 from advisorchain.messages import Usage
 
-__all__ = ["ChainLog", "Clock", "Telemetry", "done_failed", "end_span", "start_span", "wanted"]
+__all__ = [
+    "ChainLog",
+    "Clock",
+    "Context",
+    "Telemetry",
+    "Tracer",
+    "close_failed",
+    "current_context",
+    "done_failed",
+    "end_span",
+    "start_span",
+    "wanted",
+]
 
 _SCOPE: Final = "advisorchain"
 
 # Without this an application that has not configured structlog would see every event on stdout.
 _STDLIB_LOGGER: Final = logging.getLogger(_SCOPE)
 _STDLIB_LOGGER.addHandler(logging.NullHandler())
+_RECORDS_OWN: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+
+
+def _beside_the_records_own(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> dict[str, Any]:
+    """Rename what an application has bound under a name that `logging` keeps for itself: it would raise."""
+    return {f"{key}_" if key in _RECORDS_OWN else key: value for key, value in event.items()}
+
+
 _STDLIB: Final = structlog.wrap_logger(
     _STDLIB_LOGGER,
     wrapper_class=structlog.stdlib.BoundLogger,
     processors=[
         structlog.stdlib.filter_by_level,
         structlog.contextvars.merge_contextvars,
+        _beside_the_records_own,
         structlog.stdlib.render_to_log_kwargs,
     ],
 )
@@ -48,6 +69,11 @@ def _logger() -> Any:
 def done_failed(advisor: str, order: int, error: BaseException) -> None:
     """Log what a `done` raised when there is no one left to raise it to: the task is being cancelled."""
     _logger().warning("advisorchain.done.failed", advisor=advisor, order=order, error_type=type(error).__qualname__)
+
+
+def close_failed(error: BaseException) -> None:
+    """Log what closing a stream beneath raised while the task is being cancelled."""
+    _logger().warning("advisorchain.close.failed", error_type=type(error).__qualname__)
 
 
 class ChainLog:
@@ -159,8 +185,13 @@ class Clock:
         finally:
             self.seconds += perf_counter() - started
             if not foreign:
-                self.context = otel_context.get_current()  # keep a span that an advisor holds open itself
+                self.context = current_context()  # keep a span that an advisor holds open itself
                 otel_context.detach(token)
+
+
+def current_context() -> Context:
+    """OpenTelemetry's context of who asks: where the next span belongs."""
+    return otel_context.get_current()
 
 
 def start_span(tracer: Tracer, name: str, parent: Context, attributes: dict[str, Any], *, client: bool = False) -> Clock:

@@ -92,6 +92,16 @@ def test_a_module_imports_only_from_above(path: Path) -> None:
             assert PLACE[layer(other)] < PLACE[own], f"{name_of(path)} imports {other}"
 
 
+def test_only_telemetry_knows_opentelemetry_and_structlog() -> None:
+    vendors = {"opentelemetry", "structlog"}
+    for path in MODULES:
+        tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        froms = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        plain = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        known = vendors & {name.partition(".")[0] for name in (*froms, *plain)}
+        assert not known or name_of(path) in ("telemetry", "cli.trace_view"), f"{name_of(path)} imports {known}"
+
+
 def test_folders_of_siblings_do_not_import_each_other() -> None:
     for folder in ("advisors", "models"):
         files = {name_of(path) for path in MODULES if path.parts[0] == folder and not path.name.startswith("_")}

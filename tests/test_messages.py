@@ -338,6 +338,16 @@ def test_what_can_be_made_can_also_be_loaded(depth: int) -> None:
     assert load_message(dump_message(message)) == message
 
 
+@pytest.mark.parametrize("number", [2**64, -(10**3900), 1e308, -0.0])
+def test_numbers_come_back_as_they_were(number: float) -> None:
+    assert repr(load_message(dump_message(U("x", metadata={"k": number}))).metadata["k"]) == repr(number)
+
+
+def test_a_number_that_could_not_be_loaded_is_refused() -> None:
+    for number in (10**4300, -(10**5000)):
+        refused(lambda number=number: U("x", metadata={"k": [number]}), MessageError, "metadata")
+
+
 def test_what_is_nested_too_deep_is_refused() -> None:
     nested: Any = CANARY
     for _ in range(150):

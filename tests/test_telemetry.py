@@ -514,3 +514,18 @@ async def test_an_abandoned_stream_ends_its_spans(spans: Spans) -> None:
         await anyio.lowlevel.checkpoint()
     assert len(spans.all()) == 5
     assert {str((span.attributes or {}).get("advisorchain.outcome", "closed")) for span in spans.all()} == {"closed"}
+
+
+@pytest.mark.parametrize("name", ["name", "args", "message", "chain"])
+async def test_what_an_application_has_bound_breaks_no_call(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """`logging` keeps some names for itself, and raises where another value is given for one."""
+    caplog.set_level(logging.DEBUG, "advisorchain")
+
+    async def model(request: ChatRequest) -> str:
+        return "answer"
+
+    with structlog.contextvars.bound_contextvars(**{name: "of the application"}):
+        assert (await AdvisorChain(model).call("q")).text == "answer"
+    (record,) = [record for record in caplog.records if record.name == "advisorchain"]
+    assert record.getMessage() == "advisorchain.chain.finished"
+    assert record.__dict__["chain" if name == "chain" else f"{name}_"] in ("chain", "of the application")

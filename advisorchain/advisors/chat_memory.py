@@ -12,6 +12,7 @@ from advisorchain.advisor import CHAT_MEMORY_ORDER, BaseAdvisor, Outcome
 from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse, checked_conversation_id
 from advisorchain.memory.chat_memory import ChatMemory, Turn
+from advisorchain.memory.repository import distinct_systems
 from advisorchain.messages import AssistantMessage, Message, SystemMessage
 
 __all__ = ["MessageChatMemoryAdvisor"]
@@ -35,6 +36,8 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
     A turn that failed, that a guard refused (finish reason "content_filter"), that is paused, or of whose answer no text was
     seen before it was interrupted leaves nothing behind. An answer without text (reasoning only) is stored as it is, and
     left out of every view; so two user messages in a row may be sent.
+
+    Storing a whole answer is not interrupted: a task that is cancelled meanwhile waits for it, 60 seconds at most.
 
     Inside a tool loop (an order beyond the tool advisor's) the whole turn is stored when its answer asks for no more tools,
     and nothing for a turn that ends between its rounds.
@@ -92,7 +95,7 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
 
 def system_first(history: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:
     """The prompt after the history; in front the prompt's system messages, or else the history's, each distinct one once."""
-    systems = _systems(prompt) or _systems(history)
+    systems = distinct_systems(prompt) or distinct_systems(history)
     return (*systems, *(message for message in (*history, *prompt) if not isinstance(message, SystemMessage)))
 
 
@@ -127,14 +130,6 @@ def _was_seen(response: ChatResponse) -> bool:
 
 def _cut_short(answer: AssistantMessage) -> AssistantMessage:
     return replace(answer, tool_calls=(), partial=True)
-
-
-def _systems(messages: Sequence[Message]) -> tuple[SystemMessage, ...]:
-    distinct: dict[object, SystemMessage] = {}
-    for message in messages:
-        if isinstance(message, SystemMessage):
-            distinct.setdefault(message.content, message)
-    return tuple(distinct.values())
 
 
 def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ try:
     from advisorchain.cli import conversations as kept
     from advisorchain.cli.interrupts import Interrupts
     from advisorchain.cli.parts import default_memory
-    from advisorchain.cli.text import tell
+    from advisorchain.cli.text import tell, typed
 except ImportError as error:
     if not error.name or error.name.startswith("advisorchain"):
         raise
@@ -149,5 +149,10 @@ def delete(
 
 
 def _confirm(question: str) -> bool:
-    with Interrupts() as interrupts, interrupts.raised():
-        return typer.confirm(question, err=True)
+    try:
+        with Interrupts() as interrupts, interrupts.raised():
+            tell(f"{question} [y/N]: ", end="")
+            return typed(input()).strip().lower() in ("y", "yes")
+    except EOFError:
+        tell("")
+        return False

@@ -68,8 +68,8 @@ class Interrupts:
         It may be raised on entering and on leaving too. Block within in nothing but a read: see the module.
         """
         self._in_vain = 0
-        self._raises = True
         try:
+            self._raises = True
             if self.forget():
                 raise KeyboardInterrupt
             yield

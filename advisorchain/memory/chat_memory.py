@@ -11,22 +11,23 @@ from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from advisorchain.errors import ChatMemoryError, ConfigurationError, InvalidInputError, kind_of
+from advisorchain.errors import (
+    ChatMemoryError,
+    ConfigurationError,
+    ConversationConflictError,
+    InvalidInputError,
+    MessageError,
+    kind_of,
+)
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, Page, Recall, checked_batch
-from advisorchain.messages import (
-    AssistantMessage,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    dump_message,
-    load_message,
-)
+from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolMessage, dump_message, load_message
 
 __all__ = ["ChatMemory", "Turn", "recalled_once"]
 
 _PAGE: Final = 500  # entries a trip, where a whole log is read
+_SNAPSHOT_TRIES: Final = 20
 _FORMAT: Final = 1  # of a snapshot
 
 
@@ -148,12 +149,21 @@ class ChatMemory:
         return await self.repository.conversations(prefix=prefix, after=after, limit=limit)
 
     async def snapshot(self, conversation_id: str) -> dict[str, Any]:
-        """The whole conversation as a dict of JSON values, for `restore`, here or on another store."""
-        while True:
-            revision = (await self.repository.recall(conversation_id, 0)).revision
+        """The whole conversation as a dict of JSON values, for `restore`, here or on another store.
+
+        Raises:
+            ConversationConflictError: others wrote to it all the while.
+        """
+        found = (await self.repository.recall(conversation_id, 0)).revision
+        for _ in range(_SNAPSHOT_TRIES):
+            revision = found
             entries = await self._log(conversation_id)
-            if (await self.repository.recall(conversation_id, 0)).revision == revision:  # nobody wrote between the pages
+            found = (await self.repository.recall(conversation_id, 0)).revision
+            if found == revision:  # nobody wrote between the pages
                 return {"format": _FORMAT, "entries": [_dump_entry(entry) for entry in entries]}
+        raise ConversationConflictError(
+            "the conversation is being written to all the time; take the snapshot later", expected=revision, found=found
+        )
 
     async def restore(self, conversation_id: str, snapshot: Mapping[str, Any]) -> None:
         """Put a snapshot in place of what this conversation holds. Messages keep their times and turn ids.
@@ -321,6 +331,10 @@ def _load_entry(place: int, data: Any) -> Entry:
             kind=data["kind"],
             covers=data["covers"],
         )
-    except (KeyError, TypeError, ValueError) as error:
-        reason = f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else str(error)
-        raise InvalidInputError(f"`snapshot` cannot be restored: entry {place}: {reason}") from None
+    except KeyError as error:
+        reason = f"`{error.args[0]}` is missing"
+    except MessageError as error:
+        reason = str(error)
+    except (TypeError, ValueError):  # whose texts would show what was there
+        reason = "it is no entry, or `created` is no time"
+    raise InvalidInputError(f"`snapshot` cannot be restored: entry {place}: {reason}")

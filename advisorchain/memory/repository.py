@@ -14,7 +14,16 @@ from typing import Generic, Literal, Protocol, TypeVar
 from advisorchain.errors import InvalidInputError, kind_of
 from advisorchain.messages import Message, SystemMessage, checked_messages
 
-__all__ = ["ChatMemoryRepository", "Conversation", "Entry", "Page", "Recall", "checked_batch", "in_force"]
+__all__ = [
+    "ChatMemoryRepository",
+    "Conversation",
+    "Entry",
+    "Page",
+    "Recall",
+    "checked_batch",
+    "distinct_systems",
+    "in_force",
+]
 
 _T = TypeVar("_T")
 
@@ -90,8 +99,8 @@ class ChatMemoryRepository(Protocol):
 
     Every method that takes a conversation id raises ConversationIdError for one that is not valid, InvalidInputError for
     any other argument that is not, and StorageError when the store cannot be opened, read or written, or was closed. A
-    method that was cancelled has either had its whole effect or none. `advisorchain.testing.repository_laws` checks all
-    of this.
+    method that was cancelled has either had its whole effect or none. `advisorchain.testing.check_repository` checks all
+    of this that can be tried without breaking the store: not StorageError, and not cancellation.
     """
 
     async def append(
@@ -196,12 +205,17 @@ def in_force(before: tuple[SystemMessage, ...], batch: Iterable[Message]) -> tup
     """The system messages in force after `batch`, or None: still those of `before`.
 
     A batch with a system message that is not in force yet replaces all that are by its own, each distinct one once;
-    otherwise it adds none. Messages are compared by content; of equal ones the first stands.
+    otherwise it adds none. Messages are compared by content.
     """
-    own: dict[object, SystemMessage] = {}
-    for message in batch:
+    own = distinct_systems(batch)
+    known = {message.content for message in before}
+    return None if all(message.content in known for message in own) else own
+
+
+def distinct_systems(messages: Iterable[Message]) -> tuple[SystemMessage, ...]:
+    """The system messages among these, each content once; of equal ones the first stands."""
+    distinct: dict[object, SystemMessage] = {}
+    for message in messages:
         if isinstance(message, SystemMessage):
-            own.setdefault(message.content, message)
-    if own.keys() <= {message.content for message in before}:
-        return None
-    return tuple(own.values())
+            distinct.setdefault(message.content, message)
+    return tuple(distinct.values())

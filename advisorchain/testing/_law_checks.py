@@ -1,4 +1,4 @@
-"""What the repository laws are written with."""
+"""What the laws are run and written with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from advisorchain.memory.repository import ChatMemoryRepository, Entry
-from advisorchain.messages import (
-    AssistantMessage,
-    Message,
-    UserMessage,
-)
+from advisorchain.messages import AssistantMessage, Message, UserMessage
+
+
+async def check_law(name: str, law: Callable[[], Awaitable[None]]) -> None:
+    """Try a law; AssertionError with its name when it is broken, or when anything else is raised."""
+    try:
+        await law()
+    except AssertionError as error:
+        raise AssertionError(f"law `{name}`: {error}") from None
+    except Exception as error:
+        raise AssertionError(f"law `{name}`: raised {type(error).__name__}: {error}") from error
 
 
 def turn(number: int) -> list[Message]:

@@ -6,14 +6,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from advisorchain.errors import (
-    ConversationIdError,
-    InvalidInputError,
-)
+from advisorchain.errors import ConversationIdError, InvalidInputError
 from advisorchain.memory.repository import ChatMemoryRepository, Entry
-from advisorchain.messages import (
-    UserMessage,
-)
+from advisorchain.messages import UserMessage
 from advisorchain.testing._law_checks import check_refused, check_same, fill, turn
 
 

@@ -10,13 +10,9 @@ from typing import TypeAlias
 import anyio
 from anyio import to_thread
 
-from advisorchain.errors import (
-    LeaseLostError,
-)
+from advisorchain.errors import LeaseLostError
 from advisorchain.memory.repository import ChatMemoryRepository, Entry
-from advisorchain.messages import (
-    UserMessage,
-)
+from advisorchain.messages import UserMessage
 from advisorchain.testing._law_checks import check_refused, check_same, stored, texts, turn
 
 Wait: TypeAlias = Callable[[float], Awaitable[None]]

@@ -5,14 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
-from advisorchain.errors import (
-    ConversationConflictError,
-    ConversationDeletedError,
-)
+from advisorchain.errors import ConversationConflictError, ConversationDeletedError
 from advisorchain.memory.repository import ChatMemoryRepository
-from advisorchain.messages import (
-    UserMessage,
-)
+from advisorchain.messages import UserMessage
 from advisorchain.testing._law_checks import check_refused, check_same, fill, stored, texts, turn
 
 

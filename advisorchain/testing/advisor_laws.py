@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 from anyio import create_task_group
@@ -19,6 +20,7 @@ from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAd
 from advisorchain.chain import AdvisorChain
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, UserMessage
+from advisorchain.testing._law_checks import check_law
 from advisorchain.testing.models import Pause, Reply, ScriptedModel
 from advisorchain.testing.recorders import RecordingAdvisor, Seen
 
@@ -99,12 +101,7 @@ async def check_advisor(
     """
     bench = _Bench(make_advisor, prompt, script, passes_errors)
     for name, law in _LAWS.items():
-        try:
-            await law(bench)
-        except AssertionError as error:
-            raise AssertionError(f"law `{name}`: {error}") from None
-        except Exception as error:
-            raise AssertionError(f"law `{name}`: raised {type(error).__name__}: {error}") from error
+        await check_law(name, partial(law, bench))
 
 
 class _Watch(AroundAdvisor):
@@ -260,7 +257,8 @@ def _check_done(log: Sequence[Seen], how: str, status: str | None = None) -> Non
     for name in ("law.outer", "law.inner"):
         begun = sum(seen.hook == "before" for seen in log if seen.advisor == name)
         ended = sum(seen.hook == "done" for seen in log if seen.advisor == name)
-        assert begun == ended, f"in {how}, an advisor {name[4:]} of it was entered {begun} times and done {ended} times"
+        where = "outside" if name == "law.outer" else "inside"
+        assert begun == ended, f"in {how}, an advisor {where} of it was entered {begun} times and done {ended} times"
     last = log[-1]
     assert (last.advisor, last.hook) == ("law.outer", "done"), f"in {how}, `done` outside of it was not the last of all"
     if status is not None and last.outcome is not None:

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from anyio import CancelScope, create_task_group
@@ -22,6 +23,7 @@ from advisorchain.errors import AdvisorChainError
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import ToolMessage, UserMessage
 from advisorchain.model import as_model
+from advisorchain.testing._law_checks import check_law
 
 __all__ = ["check_model"]
 
@@ -81,12 +83,7 @@ async def check_model(
     orphan = ChatRequest((UserMessage(prompt), ToolMessage("21", tool_call_id="law", name="law")))
     bench = _Bench(make_model, ChatRequest((UserMessage(prompt),)), bad_request or orphan, deterministic)
     for name, law in _LAWS.items():
-        try:
-            await law(bench)
-        except AssertionError as error:
-            raise AssertionError(f"law `{name}`: {error}") from None
-        except Exception as error:
-            raise AssertionError(f"law `{name}`: raised {type(error).__name__}: {error}") from error
+        await check_law(name, partial(law, bench))
 
 
 async def _it_is_named(bench: _Bench) -> None:

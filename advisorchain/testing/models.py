@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from anyio import Event
 
 from advisorchain.aggregate import fold_chunks
-from advisorchain.errors import ConfigurationError, InvalidInputError, ModelError
+from advisorchain.errors import ConfigurationError, InvalidInputError, ModelError, dropped
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse, ToolCallChunk
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolMessage
 
@@ -146,12 +146,9 @@ def _check_reply(place: str, reply: object) -> None:
         wrong = [] if isinstance(reply, str | ChatResponse | BaseException) or _is_function(reply) else [reply]
     if not wrong:
         return
-    for one in wrong:
-        if inspect.iscoroutine(one):
-            one.close()
-    found = wrong[0].__name__ if isinstance(wrong[0], type) else type(wrong[0]).__name__
+    found, *_ = [dropped(one) for one in wrong]
     raise ConfigurationError(
-        f"{place} is or holds a {found}; give a text, a ChatResponse, an exception, a list of pieces (texts, chunks, "
+        f"{place} is or holds {found}; give a text, a ChatResponse, an exception, a list of pieces (texts, chunks, "
         "exceptions, pauses), or a plain function of the request"
     )
 

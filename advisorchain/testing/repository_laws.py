@@ -20,6 +20,7 @@ from advisorchain.testing import _repository_reading as reading
 from advisorchain.testing import _repository_refusals as refusals
 from advisorchain.testing import _repository_sharing as sharing
 from advisorchain.testing import _repository_writing as writing
+from advisorchain.testing._law_checks import check_law
 
 __all__ = ["check_repository"]
 
@@ -64,10 +65,9 @@ async def check_repository(make: Make, *, wait: Wait = anyio.sleep) -> None:
     """
     laws: dict[str, Law] = {**_LAWS, "leases run out": partial(sharing.leases_run_out, wait=wait)}
     for name, law in laws.items():
-        try:
-            async with make() as repository:
-                await law(repository)
-        except AssertionError as error:
-            raise AssertionError(f"law `{name}`: {error}") from None
-        except Exception as error:
-            raise AssertionError(f"law `{name}`: raised {type(error).__name__}: {error}") from error
+        await check_law(name, partial(_on_a_fresh_one, make, law))
+
+
+async def _on_a_fresh_one(make: Make, law: Law) -> None:
+    async with make() as repository:
+        await law(repository)

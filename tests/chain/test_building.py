@@ -306,3 +306,20 @@ async def test_what_is_given_from_outside_stays_the_givers() -> None:
         await AdvisorChain(ScriptedModel("ok"), [part]).call("q")
         assert log == ["open given"]
     assert log == ["open given", "close given"]
+
+
+def test_a_name_that_is_a_property_stays_one_in_a_subclass() -> None:
+    class Guard(BaseAdvisor):
+        def __init__(self, subject: str) -> None:
+            self.subject = subject
+
+        @property
+        def name(self) -> str:  # type: ignore[override]
+            return f"guard of {self.subject}"
+
+    class Strict(Guard):
+        def before(self, request: ChatRequest) -> ChatRequest:
+            return request
+
+    chain = AdvisorChain(ScriptedModel("a"), [Strict("a"), Strict("b")])
+    assert [row.name for row in chain.describe()] == ["guard of a", "guard of b"]

@@ -13,6 +13,7 @@ from advisorchain.chain import AdvisorChain
 from advisorchain.errors import (
     AdvisorChainError,
     AdvisorContractError,
+    InvalidInputError,
     ModelError,
     ModelResponseError,
 )
@@ -360,3 +361,24 @@ async def test_a_scripted_model_that_is_asked_too_often_says_so(ask: Ask) -> Non
     await ask(chain)
     with pytest.raises(ModelError, match="once more than the 1 replies"):
         await ask(chain)
+
+
+async def test_a_chunk_whose_text_is_none(ask: Ask) -> None:
+    async def model(request: ChatRequest) -> Any:
+        yield ChatChunk("a secret")
+        yield ChatChunk(None)  # type: ignore[arg-type]  as a provider's delta has it
+
+    assert await refused(ask, InvalidInputError, "`text` of a chunk is None; give a text", model=model) == [
+        "outer.done error"
+    ]
+
+
+async def test_a_subclass_of_a_response_is_one(ask: Ask) -> None:
+    class Richer(ChatResponse):
+        pass
+
+    async def model(request: ChatRequest) -> ChatResponse:
+        return Richer("answer")
+
+    assert (await ask(AdvisorChain(model))).text == "answer"
+    assert (await ask(AdvisorChain(model, [RecordingAdvisor("c")]))).text == "answer"

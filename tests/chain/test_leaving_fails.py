@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 
 from advisorchain.advisor import AroundAdvisor, BaseAdvisor
 from advisorchain.chain import AdvisorChain, ChatStream
+from advisorchain.errors import MessageError
 from advisorchain.exchange import ChatRequest
 from advisorchain.testing import RecordingAdvisor, ScriptedModel, Seen, labels
 
@@ -255,3 +256,82 @@ async def test_what_fails_in_closing_after_an_error_is_a_note_too() -> None:
         "in advisor `x`, order 0",
         "closing the stream beneath failed too: ConnectionError",
     ]
+
+
+@pytest.mark.parametrize("status", ["error", "closed", "cancelled"])
+async def test_ctrl_c_in_a_done_is_never_swallowed(status: str) -> None:
+    class Interrupted(RecordingAdvisor):
+        def done(self, request: ChatRequest, outcome: Any) -> None:
+            super().done(request, outcome)
+            raise KeyboardInterrupt
+
+    log: list[Seen] = []
+
+    async def model(request: ChatRequest) -> Any:
+        yield "a"
+        if status == "error":
+            raise ValueError
+        await anyio.sleep_forever()
+
+    chain = AdvisorChain(model, [RecordingAdvisor("outer", -1, log), Interrupted("inner", 0, log)])
+    with pytest.raises(KeyboardInterrupt), anyio.CancelScope() as scope:
+        async with chain.stream("q") as stream:
+            async for _ in stream:
+                if status == "closed":
+                    break
+                if status == "cancelled":
+                    scope.cancel()
+    assert labels(log, "done") == [f"inner.done {status}", f"outer.done {status}"]
+
+
+async def test_a_done_finishes_where_the_model_made_an_error_of_a_cancellation(ask: Any) -> None:
+    ended: list[str] = []
+
+    class Slow(BaseAdvisor):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def done(self, request: ChatRequest, outcome: Any) -> None:
+            await checkpoint()
+            ended.append(f"{self.name} {outcome.status}")
+
+    async def model(request: ChatRequest) -> Any:
+        yield "a"
+        try:
+            scope.cancel()
+            await checkpoint()
+        except anyio.get_cancelled_exc_class():
+            raise ConnectionError from None
+
+    with anyio.CancelScope() as scope:
+        with pytest.raises(ConnectionError):
+            await ask(AdvisorChain(model, [Slow("outer"), Slow("inner")]))
+    assert ended == ["inner error", "outer error"]
+
+
+HALF = "\ud83d"  # of a character; the other half may be in the next chunk
+
+
+@pytest.mark.parametrize("way", ["read to the end", "left", "cancelled"])
+async def test_a_done_runs_though_what_came_makes_no_message(way: str) -> None:
+    log: list[Seen] = []
+
+    async def model(request: ChatRequest) -> Any:
+        yield "a"
+        yield HALF
+
+    with anyio.CancelScope() as scope:
+        try:
+            async with AdvisorChain(model, [RecordingAdvisor("c", log=log)]).stream("q") as stream:
+                async for chunk in stream:
+                    if chunk.text == HALF and way == "left":
+                        break
+                    if chunk.text == HALF and way == "cancelled":
+                        scope.cancel()
+                        await checkpoint()
+        except MessageError:
+            assert way != "cancelled"
+        else:
+            pytest.fail("nothing was told")
+    status = {"read to the end": "error", "left": "closed"}.get(way, "cancelled")
+    assert labels(log, "done") == [f"c.done {status}"]

@@ -300,3 +300,45 @@ async def test_an_answer_that_was_never_shown_is_shown_at_the_end() -> None:
     async with AdvisorChain(ScriptedModel("one 1"), [Redacts(order=-1), Quiet()]).stream("q") as stream:
         shown = [chunk.text async for chunk in stream]
     assert "".join(shown) == stream.response.text == "shown: one [number]"
+
+
+@pytest.mark.parametrize("boundary", ["round", "attempt"])
+async def test_left_at_the_text_that_was_held_before_a_boundary(boundary: Any) -> None:
+    """The reader has not seen the boundary: what was shown is still the message that is coming in."""
+    memory = ChatMemory()
+
+    async def model(request: ChatRequest) -> Any:
+        yield "one 1"
+        yield ChatChunk("two", boundary=boundary, withdraws=1)
+
+    chain = AdvisorChain(model, [MessageChatMemoryAdvisor(memory), Redacts()])
+    async with chain.stream("q", conversation_id="c") as stream:
+        items = aiter(stream)
+        shown = (await anext(items)).text + (await anext(items)).text
+    assert shown == "one [number]"
+    assert stream.partial is not None
+    assert [message.text for message in stream.partial.turn] == [shown]
+    assert [message.text for message in await memory.get("c")] == ["q", shown]
+
+
+async def test_a_transform_may_give_a_subclass_of_text(ask: Any) -> None:
+    class Markup(str):
+        pass
+
+    class MarksUp(BaseAdvisor):
+        name = "marks"
+
+        def transform(self, request: ChatRequest) -> Any:
+            return self
+
+        def feed(self, text: str) -> str:
+            return Markup(text)
+
+        def flush(self) -> str:
+            return Markup("!")
+
+    async def model(request: ChatRequest) -> Any:
+        yield Markup("a")
+        yield ChatChunk(Markup("b"))
+
+    assert (await ask(AdvisorChain(model, [MarksUp(), Redacts()]))).text == "ab!"

@@ -78,6 +78,9 @@ async def deaf(request):
 class SlowToClose(BaseAdvisor):
     name = "slow"
 
+    def before(self, request):
+        return request
+
     async def aclose(self):
         print("closing", file=sys.stderr, flush=True)
         await anyio.sleep(0.5)

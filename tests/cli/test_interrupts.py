@@ -33,6 +33,7 @@ def test_a_read_that_did_not_feel_the_signal_ends() -> None:
                     os.read(reading, 100)
         finally:
             rescue.cancel()
+            rescue.join()
             sender.join()
     os.close(reading)
     os.close(writing)
@@ -72,6 +73,7 @@ def test_work_is_stopped_by_one_that_no_call_felt() -> None:
         sender.start()
         assert interrupts.wait(work, lambda: work.set_result("stopped")) == "stopped"
     rescue.cancel()
+    rescue.join()
     sender.join()
 
 

@@ -215,7 +215,7 @@ def test_help_and_version(run: Run, home: Path) -> None:
     words = " ".join(helped.stdout.split())
     for word in ("[PROMPT]", "Standard input is not read", "sqlite:///PATH", "memory://", "--debug"):
         assert word in words
-    assert str(home / "data" / "advisorchain" / "conversations.db") in words
+    assert str(home / "data" / "advisorchain" / "conversations.db") in "".join(words.split())
     assert "bool" not in words
     assert run("--version").stdout.startswith("advisorchain ")
 

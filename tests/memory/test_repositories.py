@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import threading
 import time
@@ -471,3 +473,10 @@ async def test_an_error_inside_the_block_closes_the_repository() -> None:
         await fail()
     with pytest.raises(StorageError, match="closed"):
         await opened[0].recall("c", 5)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
+def test_a_conflict_can_be_told_to_another_process(copied: Callable[[Exception], Exception]) -> None:
+    error = copied(ConversationConflictError("the text", expected=1, found=2))
+    assert isinstance(error, ConversationConflictError)
+    assert (str(error), error.expected, error.found) == ("the text", 1, 2)

@@ -129,9 +129,9 @@ async def test_it_waits_at_a_pause_until_it_may_go_on() -> None:
 
 @pytest.mark.parametrize("reply", [None, 5, b"x", [5], ["a", None], KeyError, ChatResponse, {"text": "x"}, object()])
 async def test_what_is_no_reply_is_refused_when_the_script_is_written(reply: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"`replies\[1\]` is or holds a"):
+    with pytest.raises(ConfigurationError, match=r"`replies\[1\]` is or holds "):
         ScriptedModel("fine", reply)
-    with pytest.raises(ConfigurationError, match="reply 1 of model `scripted` is or holds a"):
+    with pytest.raises(ConfigurationError, match="reply 1 of model `scripted` is or holds "):
         await ScriptedModel(lambda request: reply).call(REQUEST)
 
 

@@ -17,6 +17,7 @@ from advisorchain.errors import (
     LeaseLostError,
     kind_of,
 )
+from advisorchain.exchange import MAX_ID_LENGTH
 from advisorchain.memory.repository import Entry, checked_batch, in_force
 from advisorchain.messages import Message, SystemMessage
 
@@ -181,9 +182,9 @@ def _check_entry(entry: Entry, name: str) -> None:
 
 
 def checked_text(value: object, name: str) -> str:
-    """A turn id or an owner: 1 to 255 code points, not blank, no U+0000, no lone surrogate; else InvalidInputError."""
-    if not isinstance(value, str) or not value or value.isspace() or len(value) > 255 or "\0" in value:
-        raise InvalidInputError(f"`{name}` must be a text of 1 to 255 characters, not blank and without U+0000")
+    """A turn id or an owner, under the rule of conversation ids; else InvalidInputError."""
+    if not isinstance(value, str) or not value or value.isspace() or len(value) > MAX_ID_LENGTH or "\0" in value:
+        raise InvalidInputError(f"`{name}` must be a text of 1 to {MAX_ID_LENGTH} characters, not blank and without U+0000")
     return _encodable(value, name)
 
 

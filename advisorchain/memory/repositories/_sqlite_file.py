@@ -82,6 +82,8 @@ class SqliteFile:
         self._timeout = timeout
         self._thread = OwnThread(f"the repository on `{self.path}`")
         self._connection: sqlite3.Connection | None = None
+        self.on_open: Callable[[], None] = lambda: None  # for what was known of another file at this path
+        self._place: tuple[str, int, int] | None = None  # the open file's path, device and number
         self._closed = False
 
     async def run(self, begin: Literal["BEGIN", "BEGIN IMMEDIATE"], work: Callable[[sqlite3.Connection], _T]) -> _T:
@@ -122,6 +124,7 @@ class SqliteFile:
 
     def _once(self, begin: str, work: Callable[[sqlite3.Connection], _T]) -> _T:
         connection = self._connection or self._open()
+        self._check_place()
         connection.execute(begin)
         try:
             result = work(connection)
@@ -130,6 +133,15 @@ class SqliteFile:
             self._roll_back(connection)
             raise
         return result
+
+    def _check_place(self) -> None:
+        """Refuse to go on with a file that was removed or replaced: what is written to it, nobody would find again."""
+        if self._place is not None and _place_of(self._place[0]) != self._place:
+            self._drop()  # the next call opens what is there then
+            raise StorageError(
+                f"`{self.path}` was moved, deleted or replaced while it was open; nothing was read or stored. The next try"
+                f" goes on with what is there; where that is a backup, remove `{self.path}-wal` and `{self.path}-shm` first"
+            )
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
@@ -153,7 +165,9 @@ class SqliteFile:
         except BaseException:
             connection.close()
             raise
+        self.on_open()
         self._connection = connection
+        self._place = None if self.path == MEMORY else _place_of(os.path.abspath(self.path))
         return connection
 
 
@@ -164,6 +178,14 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise ConfigurationError(f"`path` is blank, or no text; give the path of a file, or {MEMORY!r}")
     return text
+
+
+def _place_of(path: str) -> tuple[str, int, int]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return path, 0, 0
+    return path, found.st_dev, found.st_ino
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:

@@ -31,7 +31,7 @@ class OwnThread:
         self._lock = Lock()
         self._thread: Thread | None = None
         self._process = os.getpid()
-        self.stop = finalize(self, self._jobs.put, None)  # ends the thread after its jobs; so does forgetting this object
+        self._end = finalize(self, self._jobs.put, None)  # so does forgetting this object, and the end of the process
 
     async def run(self, work: Callable[[Job[_T]], _T]) -> _T:
         """What `work` returns or raises; it is given its job, to see whether its task has been cancelled."""
@@ -40,6 +40,9 @@ class OwnThread:
         self._submit(job)
         try:
             await job.done.wait()
+        except GeneratorExit:
+            job.is_given_up = True
+            raise  # thrown away unfinished: a coroutine may not await any more
         except BaseException:
             job.is_given_up = True
             with CancelScope(shield=True):  # nobody shall find a job at work that nobody waits for
@@ -47,14 +50,21 @@ class OwnThread:
             raise
         return job.outcome()
 
+    def stop(self) -> None:
+        """End the thread after its jobs."""
+        with self._lock:
+            self._end()
+
     def _submit(self, job: Job[Any]) -> None:
         if self._process != os.getpid():  # the thread, and whatever it owned, stayed in the parent
             raise StorageError(f"{self._name} was made before this process was forked; make one in each process")
         with self._lock:
+            if not self._end.alive:  # nobody would take the job
+                raise StorageError(f"{self._name} is closed; make a new one")
             if self._thread is None:
                 self._thread = Thread(target=_serve, args=(self._jobs,), name=self._name, daemon=True)
                 self._thread.start()
-        self._jobs.put(job)
+            self._jobs.put(job)
 
 
 class Job(Generic[_T]):

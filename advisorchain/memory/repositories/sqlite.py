@@ -49,6 +49,7 @@ class SqliteChatMemoryRepository:
         self._file = SqliteFile(path, synchronous, timeout)
         self._clock = clock
         self._entries = rows.EntryReader(self._file.path)
+        self._file.on_open = self._entries.forget
 
     async def append(
         self,
