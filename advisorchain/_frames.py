@@ -163,6 +163,7 @@ class Frame:
         passed = [request] * frame._size
         transforms: dict[int, TextTransform] = {}
         place, asking, left = -1, False, None
+        feed: Callable[[str], str] | None = None  # the transform that is at work
         entered, changing = request, False
         opening: Opening | None = None
         answered = False
@@ -193,7 +194,7 @@ class Frame:
             if opening is None:
                 opening = source.open(request, run)
 
-            append, feed = fold.text.append, progress.feed if transforms else None
+            append, feeds = fold.text.append, progress.feeds
             async for item in opening.items:
                 if item.__class__ is not ChatChunk:
                     item = item if answered else source.item(item)
@@ -201,16 +202,22 @@ class Frame:
                         response = item
                         break
                 if not item.plain:
-                    if item.boundary is not None and feed is not None and (held := progress.flush()):
+                    if item.boundary is not None and feeds and (held := progress.flush()):
                         yield ChatChunk(held)  # before the boundary counts: the reader may leave here
                     fold.add(item)
                     append = fold.text.append
-                    yield item if feed is None else progress.through(item)
+                    yield progress.through(item) if feeds else item
                     continue
-                append(item.text)
-                if feed is None:
+                text = item.text
+                append(text)
+                if not feeds:
                     yield item
-                elif text := feed(item.text):
+                    continue
+                progress.flushed = False
+                for feed in feeds:
+                    text = feed(text)
+                feed = None
+                if text:
                     yield item if text is item.text else ChatChunk(text)
             if response is not None:
                 await _at_end(source, opening)
@@ -219,8 +226,8 @@ class Frame:
             answer = response if response is not None and answered else source.settle(fold, response, opening)
             if answer.text and not any(fold.text):  # an answer that was never shown
                 fold.add(late := as_chunk(answer))
-                yield progress.through(late) if transforms else late
-            if transforms and (held := progress.flush()):
+                yield progress.through(late) if feeds else late
+            if feeds and (held := progress.flush()):
                 yield ChatChunk(held)
             if answer.text != "".join(fold.text):
                 self.voice.changed_text(source.name)
@@ -255,6 +262,8 @@ class Frame:
             if not opened.outermost:  # the reader of a ChatStream gets chunks only
                 yield answer
         except BaseException as error:
+            if feed is not None:
+                progress.blame(feed, text)
             if not asking:
                 note(error, steps[place])
             elif progress.failed is not None:

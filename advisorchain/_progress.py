@@ -13,40 +13,35 @@ from advisorchain.messages import AssistantMessage
 __all__ = ["Progress", "Tap", "transformed"]
 
 
-class _NoTextError(Exception):
-    """The outermost transform of a tap gave something else."""
-
-
 class Tap:
-    """Transforms that follow each other unseen, and a record of the text that leaves the outermost of them."""
+    """A place between transforms where the text that passes is recorded, since a hook or the reader may look at it."""
 
-    __slots__ = ("_finished", "feeds", "pieces", "place", "steps", "transforms")
+    __slots__ = ("_finished", "_pieces", "place", "step")
 
-    def __init__(self) -> None:
-        self.place = -1
-        self.steps: list[Step] = []
-        self.transforms: list[TextTransform] = []
-        self.feeds: list[Callable[[str], str]] = []
-        self.pieces: list[str] = []
+    def __init__(self, place: int, step: Step) -> None:
+        self.place = place
+        self.step = step
+        self._pieces: list[str] = []
         self._finished: list[str] = []
 
-    def add(self, place: int, step: Step, transform: TextTransform) -> None:
-        """Put a transform around those that are there."""
-        self.place = place
-        self.steps.append(step)
-        self.transforms.append(transform)
-        self.feeds.append(transform.feed)
+    def feed(self, text: str) -> str:
+        """Record what the transform of `step` gave, and hand it on."""
+        if text.__class__ is not str:
+            text = self.step.checked_text(text)
+        if text:
+            self._pieces.append(text)
+        return text
 
     def texts(self) -> list[str]:
         """What has left, message by message."""
-        return [*self._finished, "".join(self.pieces)]
+        return [*self._finished, "".join(self._pieces)]
 
     def begin_message(self, chunk: ChatChunk) -> None:
         """A chunk with a boundary has come."""
-        self._finished.append("".join(self.pieces))
+        self._finished.append("".join(self._pieces))
         if chunk.boundary == "attempt":
             del self._finished[max(0, len(self._finished) - chunk.withdraws) :]
-        self.pieces = []
+        self._pieces = []
 
 
 class Progress:
@@ -54,78 +49,73 @@ class Progress:
 
     Attributes:
         fold: the chunks that came from the source.
-        taps: what has left the transforms, innermost first.
+        feeds: what a text passes on its way out, one after the other: transforms, and taps between them.
+        flushed: no text has come since the transforms gave what they had held.
         failed: the step whose transform raised.
     """
 
-    __slots__ = ("_flushed", "failed", "fold", "taps")
+    __slots__ = ("_line", "_taps", "failed", "feeds", "flushed", "fold")
 
     def __init__(self) -> None:
         self.fold = Fold()
-        self.taps: list[Tap] = []
+        self.feeds: tuple[Callable[[str], str], ...] = ()
         self.failed: Step | None = None
-        self._flushed = False
+        self.flushed = False
+        self._line: list[tuple[Step, TextTransform | Tap]] = []
+        self._taps: list[Tap] = []
 
     def arrange(self, transforms: dict[int, TextTransform], steps: Sequence[Step]) -> None:
-        """Set up the transforms, keyed by place. A tap ends where a hook, or the frame's reader, may look at the text."""
-        tap = Tap()
+        """Set up the transforms, keyed by place."""
         places = sorted(transforms, reverse=True)
         for place, outer in zip(places, [*places[1:], -1], strict=True):
-            tap.add(place, steps[place], transforms[place])
+            self._line.append((steps[place], transforms[place]))
             looked_at = any(step.after is not None or step.done is not None for step in steps[outer + 1 : place + 1])
             if looked_at or outer < 0:
-                self.taps.append(tap)
-                tap = Tap()
+                self._taps.append(Tap(place, steps[place]))
+                self._line.append((steps[place], self._taps[-1]))
+        self.feeds = tuple(part.feed for _, part in self._line)
 
-    def feed(self, text: str) -> str:
-        """Pass text through all transforms; give back what leaves the outermost."""
-        self._flushed = False
-        try:
-            for tap in self.taps:
-                for feed in tap.feeds:
-                    text = feed(text)
-                if text.__class__ is not str and not isinstance(text, str):
-                    raise _NoTextError
-                if text:
-                    tap.pieces.append(text)
-        except BaseException as error:
-            place = tap.feeds.index(feed)
-            if not isinstance(text, str) and not isinstance(error, _NoTextError):
-                place -= 1  # it choked on what the one before it gave
-            self.failed = tap.steps[place]
-            self.failed.checked_text(text)  # raises, where that was no text
-            raise
-        return text
+    def blame(self, feed: Callable[[str], str], text: object) -> None:
+        """Note whose transform raised; one that choked on what is no text is not to blame, but the one before it."""
+        place = self.feeds.index(feed)
+        self.failed = self._line[place if isinstance(text, str) else max(0, place - 1)][0]
 
     def flush(self) -> str:
         """A message ends: what the transforms have held, unless they gave it already."""
-        if self._flushed:
+        if self.flushed:
             return ""
-        self._flushed = True
+        self.flushed = True
         text = ""
-        for tap in self.taps:
-            for step, transform in zip(tap.steps, tap.transforms, strict=True):
-                self.failed = step
-                text = step.flushed(transform, text)
-            if text:
-                tap.pieces.append(text)
+        for step, part in self._line:
+            self.failed = step
+            text = part.feed(text) if isinstance(part, Tap) else step.flushed(part, text)
         self.failed = None
+        return text
+
+    def _feed(self, text: str) -> str:
+        self.flushed = False
+        for feed in self.feeds:
+            try:
+                text = feed(text)
+            except BaseException:
+                self.blame(feed, text)
+                raise
         return text
 
     def through(self, chunk: ChatChunk) -> ChatChunk:
         """What leaves for a chunk that is not plain: transforms flush before a finish reason."""
         if chunk.boundary is not None:  # what was held has left already
-            self._flushed = False
-            for tap in self.taps:
+            self.flushed = False
+            for tap in self._taps:
                 tap.begin_message(chunk)
-        text = self.feed(chunk.text) if chunk.text else ""
+        text = self._feed(chunk.text) if chunk.text else ""
         if chunk.finish_reason:
             text += self.flush()
         return chunk if text == chunk.text else chunk.replace(text=text)
 
     def texts(self, place: int) -> list[str] | None:
         """The text of each message that has left the advisor at `place`; None: no transform lies there or deeper."""
-        reached = [tap for tap in self.taps if tap.place >= place]
+        reached = [tap for tap in self._taps if tap.place >= place]
         return reached[-1].texts() if reached else None
 
     def carrying(self, place: int, response: ChatResponse) -> ChatResponse:

@@ -129,6 +129,7 @@ CONFIG: Final = ConfigDict(
     extra="forbid",
     hide_input_in_errors=True,
     strict=True,
+    allow_inf_nan=False,  # they are no JSON: no provider takes them
     ser_json_bytes="base64",
     val_json_bytes="base64",
     defer_build=True,  # a class is made ready when the first of it is made: importing takes a third less

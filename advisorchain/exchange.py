@@ -190,6 +190,10 @@ class ChatRequest:
         """A copy whose context has these entries beside the old ones."""
         return self.replace(context={**self.context, **entries})
 
+    def __reduce__(self) -> tuple[Any, ...]:  # a read-only mapping cannot be pickled, nor deeply copied
+        maps = dict(self.context), dict(self.local)
+        return type(self), (self.messages, self.conversation_id, self.options, *maps, self.round, self.made)
+
     def reply(self, text: str, *, finish_reason: str = "stop") -> ChatResponse:
         """A response that answers this request without the model: for short-circuits. Carries the context."""
         return ChatResponse(AssistantMessage(text), finish_reason=finish_reason, context=self.context)
@@ -316,6 +320,10 @@ class ChatResponse:
     def with_context(self, **entries: Any) -> ChatResponse:
         """A copy whose context has these entries beside the old ones."""
         return self.replace(context={**self.context, **entries})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        told = self.message, self.finish_reason, self.usage, self.model, self.id
+        return type(self), (*told, dict(self.context), self.earlier, dict(self.metadata))
 
 
 def _checked_answer(message: object) -> AssistantMessage:

@@ -71,6 +71,11 @@ def done_failed(advisor: str, order: int, error: BaseException) -> None:
     _logger().warning("advisorchain.done.failed", advisor=advisor, order=order, error_type=type(error).__qualname__)
 
 
+def _span_failed(error: Exception) -> None:
+    """Log that a span could not be told: no answer is lost for it."""
+    _logger().warning("advisorchain.span.failed", error_type=type(error).__qualname__)
+
+
 def close_failed(error: BaseException) -> None:
     """Log what closing a stream beneath raised while the task is being cancelled."""
     _logger().warning("advisorchain.close.failed", error_type=type(error).__qualname__)
@@ -198,7 +203,11 @@ def start_span(tracer: Tracer, name: str, parent: Context, attributes: dict[str,
     """Start a span beneath `parent`; it is current only while its clock runs. Values that are None are left out."""
     kind = SpanKind.CLIENT if client else SpanKind.INTERNAL
     known = {key: value for key, value in attributes.items() if value is not None}
-    span = tracer.start_span(name, context=parent, kind=kind, attributes=known)
+    try:
+        span = tracer.start_span(name, context=parent, kind=kind, attributes=known)
+    except Exception as error:  # of a span processor: OpenTelemetry lets it through
+        _span_failed(error)
+        return Clock(otel_trace.INVALID_SPAN, parent)
     return Clock(span, otel_trace.set_span_in_context(span, parent))
 
 
@@ -211,4 +220,7 @@ def end_span(clock: Clock, attributes: dict[str, Any], error: BaseException | No
             name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
             span.set_attribute("error.type", name)
             span.set_status(Status(StatusCode.ERROR, name))
-    span.end()
+    try:
+        span.end()
+    except Exception as failure:
+        _span_failed(failure)

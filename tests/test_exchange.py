@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -138,6 +141,8 @@ def test_options_that_are_none_are_refused(options: Any) -> None:
     ("name", "value"),
     [
         ("temperature", "hot"),
+        ("temperature", float("nan")),
+        ("top_p", float("inf")),
         ("max_tokens", 0),
         ("max_tokens", -5),
         ("max_tokens", 1.5),
@@ -183,3 +188,22 @@ def test_a_chunk_is_plain_when_it_has_text_alone() -> None:
         changed = chunk.replace(text="y")
         assert changed.text == "y"
         assert changed.replace(text="x") == chunk
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))],
+    ids=["copy", "deep copy", "pickle"],
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        ChatRequest((UserMessage("q"),), "c", ChatOptions(seed=1), {"a": [1]}, {"b": [2]}, round=3, made=1),
+        ChatResponse("a", "stop", Usage(1, 2), "model", "id", {"a": [1]}, (AssistantMessage("e"),), {"m": [3]}),
+    ],
+    ids=["request", "response"],
+)
+def test_requests_and_responses_can_be_copied(value: Any, copied: Callable[[Any], Any]) -> None:
+    copy_ = copied(value)
+    assert copy_ == value
+    assert copy_.context is not value.context

@@ -14,7 +14,7 @@ import anyio
 import pytest
 import structlog
 from opentelemetry import trace as otel_trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
@@ -529,3 +529,30 @@ async def test_what_an_application_has_bound_breaks_no_call(name: str, caplog: p
     (record,) = [record for record in caplog.records if record.name == "advisorchain"]
     assert record.getMessage() == "advisorchain.chain.finished"
     assert record.__dict__["chain" if name == "chain" else f"{name}_"] in ("chain", "of the application")
+
+
+@MODES
+@pytest.mark.parametrize("place", ["on_start", "on_end"])
+async def test_a_span_processor_that_fails_loses_no_answer(place: str, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    """OpenTelemetry's SDK lets its error through to us."""
+
+    def fail(*_args: Any, **_kwargs: Any) -> None:
+        raise RuntimeError(CANARY)
+
+    processor, provider, done = SpanProcessor(), TracerProvider(), []
+    setattr(processor, place, fail)
+    provider.add_span_processor(processor)
+
+    class Hooked(BaseAdvisor):
+        def done(self, request: ChatRequest, outcome: Outcome) -> None:
+            done.append(outcome.status)
+
+    async def model(request: ChatRequest) -> str:
+        return "answer"
+
+    chain = AdvisorChain(model, [Hooked()], telemetry=Telemetry(tracer_provider=provider))
+    assert (await ask(chain, mode)).text == "answer"
+    assert done == ["ok"]
+    told = [record for record in caplog.records if record.name == "advisorchain"]
+    assert {record.getMessage() for record in told} == {"advisorchain.span.failed"}
+    assert CANARY not in str([record.__dict__ for record in told])

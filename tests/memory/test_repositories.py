@@ -309,8 +309,12 @@ async def test_replace_takes_entries_with_their_time_kind_and_what_they_cover(op
 async def test_entries_and_cursors_that_cannot_be_are_refused(opened: Any) -> None:
     entry = Entry(1, "t", UserMessage("u"), datetime(2026, 1, 1, tzinfo=UTC))
     wrong: dict[str, Any] = {"kind": "note", "sequence": -1, "covers": "1", "turn_id": " ", "message": "u"}
+    times = [
+        datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))),
+        datetime.min.replace(tzinfo=timezone(timedelta(hours=1))),
+    ]
     async with opened() as repository:
-        for name, value in wrong.items():
+        for name, value in [*wrong.items(), *(("created", time) for time in times)]:
             with pytest.raises(InvalidInputError, match=r"`messages\[0\]"):
                 await repository.replace("c", [replace(entry, **{name: value})])
         for cursor in (7, "1", "1.x", ".", "1." + "9" * 50, "¹.²"):

@@ -174,6 +174,10 @@ def _check_entry(entry: Entry, name: str) -> None:
     checked_text(entry.turn_id, f"{name}.turn_id")
     if not isinstance(entry.created, datetime) or entry.created.utcoffset() is None:
         raise InvalidInputError(f"`{name}.created` is no time with a zone; give an aware datetime")
+    try:
+        entry.created.astimezone(UTC)
+    except OverflowError:
+        raise InvalidInputError(f"`{name}.created` lies outside the years 1 to 9999 in UTC") from None
     if entry.kind not in ("message", "summary"):
         raise InvalidInputError(f'`{name}.kind` is neither "message" nor "summary"')
     checked_number(entry.sequence, f"{name}.sequence", least=0)
