@@ -194,31 +194,34 @@ class Frame:
             if opening is None:
                 opening = source.open(request, run)
 
-            append, feeds = fold.text.append, progress.feeds
+            append, feeds, keep = fold.text.append, progress.feeds if transforms else None, progress.keep
             async for item in opening.items:
+                if type(item) is ChatChunk and item.plain:  # the short way, for nearly all
+                    append(item.text)
+                    if feeds is None:
+                        yield item
+                        continue
+                    text, progress.flushed = item.text, False
+                    for feed in feeds:
+                        text = feed(text)
+                    feed = None
+                    if text.__class__ is not str:
+                        text = progress.checked(text)
+                    if text:
+                        keep(text)
+                        yield item if text is item.text else ChatChunk(text)
+                    continue
                 if item.__class__ is not ChatChunk:
                     item = item if answered else source.item(item)
                     if isinstance(item, ChatResponse):
                         response = item
                         break
-                if not item.plain:
-                    if item.boundary is not None and feeds and (held := progress.flush()):
-                        yield ChatChunk(held)  # before the boundary counts: the reader may leave here
-                    fold.add(item)
-                    append = fold.text.append
-                    yield progress.through(item) if feeds else item
-                    continue
-                text = item.text
-                append(text)
-                if not feeds:
-                    yield item
-                    continue
-                progress.flushed = False
-                for feed in feeds:
-                    text = feed(text)
-                feed = None
-                if text:
-                    yield item if text is item.text else ChatChunk(text)
+                if item.boundary is not None and feeds and (held := progress.flush()):
+                    yield ChatChunk(held)  # before the boundary counts: the reader may leave here
+                fold.add(item)
+                item = progress.through(item) if feeds else item
+                append, keep = fold.text.append, progress.keep
+                yield item
             if response is not None:
                 await _at_end(source, opening)
             if opening.inner:
@@ -229,7 +232,7 @@ class Frame:
                 yield progress.through(late) if feeds else late
             if feeds and (held := progress.flush()):
                 yield ChatChunk(held)
-            if answer.text != "".join(fold.text):
+            if response is not None and answer.text != "".join(fold.text):  # what the fold itself made is the same
                 self.voice.changed_text(source.name)
             if answer.context is not request.context:
                 answer = merged_context(request.context, answer)
@@ -261,9 +264,8 @@ class Frame:
             opened.response = answer
             if not opened.outermost:  # the reader of a ChatStream gets chunks only
                 yield answer
-        except BaseException as error:
-            if feed is not None:
-                progress.blame(feed, text)
+        except BaseException as raised:
+            error = raised if feed is None else progress.blamed(feed, text, raised)
             if not asking:
                 note(error, steps[place])
             elif progress.failed is not None:
@@ -275,6 +277,8 @@ class Frame:
             if failure is not None and isinstance(self.source, AroundSource):
                 note_advisor(failure, (self.source.step,))
             await unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
+            if error is not raised:
+                raise error from raised
             raise
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from advisorchain._steps import Step
 from advisorchain.advisor import TextTransform
 from advisorchain.aggregate import Fold, carrying
+from advisorchain.errors import AdvisorContractError
 from advisorchain.exchange import ChatChunk, ChatResponse
 from advisorchain.messages import AssistantMessage
 
@@ -16,40 +17,42 @@ __all__ = ["Progress", "Tap", "transformed"]
 class Tap:
     """A place between transforms where the text that passes is recorded, since a hook or the reader may look at it."""
 
-    __slots__ = ("_finished", "_pieces", "place", "step")
+    __slots__ = ("_finished", "pieces", "place", "step")
 
     def __init__(self, place: int, step: Step) -> None:
         self.place = place
         self.step = step
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
         self._finished: list[str] = []
 
     def feed(self, text: str) -> str:
         """Record what the transform of `step` gave, and hand it on."""
-        if text.__class__ is not str:
-            text = self.step.checked_text(text)
+        text = self.step.checked_text(text)
         if text:
-            self._pieces.append(text)
+            self.pieces.append(text)
         return text
 
     def texts(self) -> list[str]:
         """What has left, message by message."""
-        return [*self._finished, "".join(self._pieces)]
+        return [*self._finished, "".join(self.pieces)]
 
     def begin_message(self, chunk: ChatChunk) -> None:
         """A chunk with a boundary has come."""
-        self._finished.append("".join(self._pieces))
+        self._finished.append("".join(self.pieces))
         if chunk.boundary == "attempt":
             del self._finished[max(0, len(self._finished) - chunk.withdraws) :]
-        self._pieces = []
+        self.pieces = []
 
 
 class Progress:
     """What one entry of a frame has seen.
 
+    A plain chunk is passed through `feeds`, one after the other, and `keep`t by the frame itself, which is the shortest way;
+    everything else goes `through`.
+
     Attributes:
         fold: the chunks that came from the source.
-        feeds: what a text passes on its way out, one after the other: transforms, and taps between them.
+        feeds: the transforms, innermost first, and the taps between them.
         flushed: no text has come since the transforms gave what they had held.
         failed: the step whose transform raised.
     """
@@ -73,12 +76,32 @@ class Progress:
             if looked_at or outer < 0:
                 self._taps.append(Tap(place, steps[place]))
                 self._line.append((steps[place], self._taps[-1]))
-        self.feeds = tuple(part.feed for _, part in self._line)
+        self.feeds = tuple(part.feed for _, part in self._line[:-1])
 
-    def blame(self, feed: Callable[[str], str], text: object) -> None:
-        """Note whose transform raised; one that choked on what is no text is not to blame, but the one before it."""
+    @property
+    def keep(self) -> Callable[[str], None]:
+        """Records a text that has left the outermost transform; another one after each boundary."""
+        return self._taps[-1].pieces.append if self._taps else self.fold.text.append
+
+    def checked(self, text: object) -> str:
+        """What the outermost transform gave: text."""
+        self.failed = self._taps[-1].step
+        checked = self.failed.checked_text(text)
+        self.failed = None
+        return checked
+
+    def blamed(self, feed: Callable[[str], str], text: object, error: BaseException) -> BaseException:
+        """Find whose transform raised, and what: one that choked on what is no text had it from the one before it."""
         place = self.feeds.index(feed)
-        self.failed = self._line[place if isinstance(text, str) else max(0, place - 1)][0]
+        if isinstance(text, str):
+            self.failed = self._line[place][0]
+            return error
+        self.failed = self._line[place - 1][0]
+        try:
+            self.failed.checked_text(text)
+        except AdvisorContractError as wrong:
+            return wrong
+        return error
 
     def flush(self) -> str:
         """A message ends: what the transforms have held, unless they gave it already."""
@@ -94,12 +117,10 @@ class Progress:
 
     def _feed(self, text: str) -> str:
         self.flushed = False
-        for feed in self.feeds:
-            try:
-                text = feed(text)
-            except BaseException:
-                self.blame(feed, text)
-                raise
+        for step, part in self._line:
+            self.failed = step
+            text = step.checked_text(part.feed(text))
+        self.failed = None
         return text
 
     def through(self, chunk: ChatChunk) -> ChatChunk:
