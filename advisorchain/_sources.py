@@ -66,9 +66,9 @@ async def _close_all(streams: Sequence[Any]) -> None:
 
 
 class _Unscoped:
-    """Reads from an around advisor, and refuses one that leaves a time limit open across its first `yield`.
+    """Reads from an around advisor, and refuses one that leaves a time limit or scope open across its first `yield`.
 
-    Such a limit would cancel the reader, and whoever awaits between, in the advisor's place.
+    Such a one would cancel the reader, and whoever awaits between, in the advisor's place.
     """
 
     __slots__ = ("_items", "_pull", "_step")
@@ -89,19 +89,29 @@ class _Unscoped:
         return self._pull()
 
     async def _first(self) -> Any:
-        with CancelScope() as own:
-            item = await self._items.__anext__()
-            own.shield = True  # for a moment: only what is inside of this scope counts, not what the reader's limits do
-            held = current_effective_deadline() != math.inf
-            own.shield = False
-            if held:
-                await self._items.aclose()  # here and now, where the limit is the innermost scope and can be left in order
+        item: Any = None
+        try:
+            with CancelScope() as own:
+                item = await self._items.__anext__()
+                own.shield = True  # for a moment: only what is inside of this scope counts, not what the reader's limits do
+                held = current_effective_deadline() != math.inf
+                own.shield = False
+                if held:
+                    await self._items.aclose()  # here, where the limit is the innermost scope and can be left in order
+        except RuntimeError as error:  # anyio's and trio's: `own` is left while a scope inside of it is open
+            if item is None:
+                raise
+            raise self._scoped() from error
         if held:
-            raise AdvisorContractError(
-                f"`around` of advisor `{self._step.name}` yields inside a time limit; put it around one pull only"
-            )
+            raise self._scoped()
         self._pull = self._items.__anext__
         return item
+
+    def _scoped(self) -> AdvisorContractError:
+        return AdvisorContractError(
+            f"`around` of advisor `{self._step.name}` yields inside a time limit, cancel scope or task group; "
+            "put it around one pull only"
+        )
 
     async def aclose(self) -> None:
         await self._items.aclose()

@@ -143,10 +143,12 @@ def _own(advisor: Any, name: str) -> Any:
 
 def _checked_name(advisor: Any) -> str:
     name = getattr(advisor, "name", None)
-    if isinstance(advisor, type) or not isinstance(name, str) or not name.strip():
+    if isinstance(advisor, type) or not isinstance(name, str):
         raise ConfigurationError(
             f"`advisors`: {kind_of(advisor)} is no advisor; an advisor has a `name`, an `order` and hooks"
         )
+    if not name.strip():
+        raise ConfigurationError(f"`advisors`: the `name` of {kind_of(advisor)} is blank")
     return name
 
 

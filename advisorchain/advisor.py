@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 
@@ -79,16 +79,27 @@ class TextTransform(Protocol):
         ...
 
 
+class _Default:
+    """A value for advisors that set none. It is not there on the class, or a dataclass would take it for a default."""
+
+    def __init__(self, made: Callable[[object], object]) -> None:
+        self._made = made
+
+    def __get__(self, advisor: object, kind: type) -> object:
+        if advisor is None:
+            raise AttributeError("set on each advisor, not on the class")
+        return self._made(advisor)
+
+
 class _Named:
-    """An advisor class that does not say its `name` takes that of the class."""
+    """Has a `name`, that of its class unless it sets one, and an `order`, 0 unless it sets one."""
 
-    name: str = ""
-    order: int = 0
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "name" not in cls.__dict__ and isinstance(cls.name, str):  # one that is a property stays one
-            cls.name = cls.__name__
+    if TYPE_CHECKING:
+        name: str
+        order: int
+    else:
+        name = _Default(lambda advisor: type(advisor).__name__)
+        order = _Default(lambda advisor: 0)
 
 
 class BaseAdvisor(_Named):

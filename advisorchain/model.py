@@ -32,7 +32,10 @@ class ChatModel(Protocol):
         ...
 
     def stream(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
-        """The answer in chunks, and nothing else: the chain folds them. Closing it must stop the model."""
+        """The answer in chunks, and nothing else: the chain folds them. Closing it must stop the model.
+
+        A chunk holds whole characters; halves of one (lone surrogates) are for the adapter to join, and an error otherwise.
+        """
         ...
 
 

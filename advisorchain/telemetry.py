@@ -94,9 +94,12 @@ class ChainLog:
     def finished(self, *, stream: bool, outcome: str, seconds: float, usage: Usage | None) -> None:
         """A call or stream has ended."""
         told = {} if usage is None else {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        self._logger().debug(
-            "advisorchain.chain.finished", stream=stream, outcome=outcome, duration=round(seconds, 6), **told
-        )
+        try:
+            self._logger().debug(
+                "advisorchain.chain.finished", stream=stream, outcome=outcome, duration=round(seconds, 6), **told
+            )
+        except Exception:  # a processor of the application: an answer that is there must not be lost to its log
+            _STDLIB_LOGGER.warning("advisorchain.log.failed", exc_info=True)
 
     def short_circuit(self, advisor: str, order: int) -> None:
         """An advisor has answered without the rest of the chain."""
@@ -149,6 +152,10 @@ def _global_provider() -> TracerProvider | None:
     return None if isinstance(provider, otel_trace.ProxyTracerProvider) else provider
 
 
+def _wanted_in_public() -> bool:
+    return _global_provider() is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
+
+
 def wanted() -> bool:
     """Whether anybody may want to hear of a call: a tracer provider was set, structlog was configured, or the logger
     "advisorchain" was given a level of its own.
@@ -159,11 +166,8 @@ def wanted() -> bool:
     return otel_trace._TRACER_PROVIDER is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
 
 
-if not hasattr(otel_trace, "_TRACER_PROVIDER"):  # a release without that variable is asked in public after all
-
-    def wanted() -> bool:
-        """Whether anybody may want to hear of a call."""
-        return _global_provider() is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
+if not hasattr(otel_trace, "_TRACER_PROVIDER"):  # a release that has no such variable any more
+    wanted = _wanted_in_public
 
 
 class Clock:

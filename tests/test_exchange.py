@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from advisorchain.errors import ConversationIdError, InvalidInputError
+from advisorchain.chain import AdvisorChain
+from advisorchain.errors import ConversationIdError, InvalidInputError, MessageError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, ToolCallChunk
 from advisorchain.messages import AssistantMessage, ToolMessage, Usage, UserMessage
 
@@ -207,3 +208,14 @@ def test_requests_and_responses_can_be_copied(value: Any, copied: Callable[[Any]
     copy_ = copied(value)
     assert copy_ == value
     assert copy_.context is not value.context
+
+
+async def test_half_a_character_in_a_chunk_is_a_clear_error() -> None:
+    async def model(request: ChatRequest) -> Any:
+        for piece in ("a", "\ud83d", "\ude00"):
+            yield piece
+
+    with pytest.raises(MessageError, match="lone surrogate"):
+        async with AdvisorChain(model).stream("q") as stream:
+            async for _ in stream:
+                pass

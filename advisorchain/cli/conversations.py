@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from advisorchain.cli.parts import open_memory
 from advisorchain.cli.text import one_line, plain, tell
 from advisorchain.errors import ChatMemoryError, StorageError
-from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry
+from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, all_entries
 from advisorchain.messages import AssistantMessage, dump_message
 
 __all__ = ["delete", "export", "list_all", "show"]
@@ -51,7 +51,7 @@ def show(place: str | None, conversation_id: str) -> None:
 
     async def work(repository: ChatMemoryRepository) -> None:
         await _require(repository, (conversation_id,))
-        async for entry in _entries(repository, conversation_id):
+        async for entry in all_entries(repository, conversation_id):
             print(plain(_shown(entry)))
 
     _run(place, work)
@@ -71,7 +71,7 @@ def export(place: str | None, ids: tuple[str, ...], output: str | None) -> None:
             counts = {found.conversation_id: found.count async for found in _conversations(repository)}
         with _file(output) as file, _progress(sum(counts.values()), shown=file is not sys.stdout) as advance:
             for conversation_id in counts:
-                async for entry in _entries(repository, conversation_id):
+                async for entry in all_entries(repository, conversation_id):
                     print(_exported(conversation_id, entry), file=file)
                     advance()
 
@@ -125,16 +125,6 @@ async def _conversations(repository: ChatMemoryRepository) -> AsyncIterator[Conv
         if page.next is None:
             return
         page = await repository.conversations(after=page.next, limit=_PAGE)
-
-
-async def _entries(repository: ChatMemoryRepository, conversation_id: str) -> AsyncIterator[Entry]:
-    page = await repository.page(conversation_id, limit=_PAGE)
-    while True:
-        for entry in page.items:
-            yield entry
-        if page.next is None:
-            return
-        page = await repository.page(conversation_id, after=page.next, limit=_PAGE)
 
 
 def _shown(entry: Entry) -> str:

@@ -21,12 +21,19 @@ from advisorchain.errors import (
 )
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
-from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, Page, Recall, checked_batch
+from advisorchain.memory.repository import (
+    ChatMemoryRepository,
+    Conversation,
+    Entry,
+    Page,
+    Recall,
+    all_entries,
+    checked_batch,
+)
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolMessage, dump_message, load_message
 
 __all__ = ["ChatMemory", "Turn", "recalled_once"]
 
-_PAGE: Final = 500  # entries a trip, where a whole log is read
 _SNAPSHOT_TRIES: Final = 20
 _FORMAT: Final = 1  # of a snapshot
 
@@ -186,12 +193,7 @@ class ChatMemory:
         await self.repository.replace(new_id, entries, expected=0)
 
     async def _log(self, conversation_id: str) -> list[Entry]:
-        page = await self.repository.page(conversation_id, limit=_PAGE)
-        entries = list(page.items)
-        while page.next is not None:
-            page = await self.repository.page(conversation_id, after=page.next, limit=_PAGE)
-            entries += page.items
-        return entries
+        return [entry async for entry in all_entries(self.repository, conversation_id)]
 
     async def aclose(self) -> None:
         """Close the repository, if it was made here. One that was given stays the giver's."""

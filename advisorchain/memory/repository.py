@@ -6,7 +6,7 @@ how history enters a prompt (the advisor does).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, Protocol, TypeVar
@@ -20,6 +20,7 @@ __all__ = [
     "Entry",
     "Page",
     "Recall",
+    "all_entries",
     "checked_batch",
     "distinct_systems",
     "in_force",
@@ -192,6 +193,17 @@ class ChatMemoryRepository(Protocol):
     async def aclose(self) -> None:
         """Free what the repository holds. It cannot be used after that; closing twice is fine."""
         ...
+
+
+async def all_entries(repository: ChatMemoryRepository, conversation_id: str, limit: int = 500) -> AsyncIterator[Entry]:
+    """Every entry of a conversation, oldest first, read `limit` at a time."""
+    page = await repository.page(conversation_id, limit=limit)
+    while True:
+        for entry in page.items:
+            yield entry
+        if page.next is None:
+            return
+        page = await repository.page(conversation_id, after=page.next, limit=limit)
 
 
 def checked_batch(messages: object) -> tuple[Message, ...]:

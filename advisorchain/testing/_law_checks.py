@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from advisorchain.memory.repository import ChatMemoryRepository, Entry
+from advisorchain.memory.repository import ChatMemoryRepository, Entry, all_entries
 from advisorchain.messages import AssistantMessage, Message, UserMessage
 
 
@@ -32,14 +32,7 @@ async def fill(repository: ChatMemoryRepository, conversation_id: str, turns: in
 
 async def stored(repository: ChatMemoryRepository, conversation_id: str) -> tuple[Entry, ...]:
     """All entries, read in small parts."""
-    entries: list[Entry] = []
-    cursor = None
-    while True:
-        page = await repository.page(conversation_id, after=cursor, limit=7)
-        entries += page.items
-        cursor = page.next
-        if cursor is None:
-            return tuple(entries)
+    return tuple([entry async for entry in all_entries(repository, conversation_id, limit=7)])
 
 
 def texts(entries: Iterable[Entry]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -323,3 +324,17 @@ def test_a_name_that_is_a_property_stays_one_in_a_subclass() -> None:
 
     chain = AdvisorChain(ScriptedModel("a"), [Strict("a"), Strict("b")])
     assert [row.name for row in chain.describe()] == ["guard of a", "guard of b"]
+
+
+def test_a_dataclass_advisor_with_fields_that_must_be_given() -> None:
+    """`name` and `order` of the base class count as its defaults: no required field may follow."""
+
+    @dataclass
+    class Guard(BaseAdvisor):
+        name: str
+        url: str
+
+        def before(self, request: ChatRequest) -> ChatRequest:
+            return request
+
+    assert Guard("guard", "there").name == "guard"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -69,3 +70,22 @@ async def test_the_readers_own_limit_may_move_during_the_first_pull() -> None:
     with anyio.fail_after(1000) as scope:
         async with AdvisorChain(model, [Passing()]).stream("q") as stream:
             assert [chunk.text async for chunk in stream] == ["one"]
+
+
+@pytest.mark.parametrize("held", [anyio.CancelScope, lambda: anyio.CancelScope(shield=True)], ids=["scope", "shield"])
+async def test_a_scope_without_a_limit_across_a_yield_is_named_too(held: Callable[[], Any]) -> None:
+    class HoldsOpen(AroundAdvisor):
+        name = "holds"
+
+        async def around(self, request: ChatRequest, next: Any) -> Any:
+            with held():
+                async for item in next(request):
+                    yield item
+
+    async def model(request: ChatRequest) -> Any:
+        yield "a"
+
+    with pytest.raises(AdvisorContractError, match="`holds`"):
+        async with AdvisorChain(model, [HoldsOpen()]).stream("q") as stream:
+            async for _ in stream:
+                pass
