@@ -7,14 +7,11 @@ frozen dataclass costs three times as much to make, and a chunk is made for ever
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import EllipsisType, MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from pydantic import Field
-from pydantic.dataclasses import dataclass as checked_dataclass
-
-from advisorchain._values import CONFIG, EMPTY, Metadata, Text, clear_errors, short_repr, utf8
+from advisorchain._values import short_repr, utf8
 from advisorchain.errors import ConversationIdError, InvalidInputError, kind_of
 from advisorchain.messages import (
     MESSAGE_TYPES,
@@ -26,6 +23,7 @@ from advisorchain.messages import (
     checked_messages,
     to_messages,
 )
+from advisorchain.options import NO_OPTIONS, ChatOptions, checked_options
 
 if TYPE_CHECKING:
     from advisorchain._run import Run
@@ -82,41 +80,6 @@ def _read_only(context: object, name: str = "context") -> Mapping[str, Any]:
     return MappingProxyType(dict(context)) if context else NO_CONTEXT
 
 
-@clear_errors(InvalidInputError)
-@checked_dataclass(frozen=True, slots=True, kw_only=True, repr=False, config=CONFIG)
-class ChatOptions:
-    """How the model shall answer. None: the model's own default.
-
-    Attributes:
-        model: the model's name, where a provider has several.
-        temperature, top_p, seed, presence_penalty, frequency_penalty: sampling, as providers define them.
-        max_tokens: the most tokens that it may answer.
-        stop: texts at which it stops.
-        extra: JSON that a provider's adapter sends as it is.
-    """
-
-    model: Text | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: Annotated[int, Field(gt=0)] | None = None
-    stop: Annotated[tuple[Text, ...], Field(strict=False)] = ()
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    extra: Metadata = EMPTY
-
-
-def _no_options() -> ChatOptions:
-    # made by hand: the first made in the ordinary way has pydantic build its checks, a tenth of the time of our import
-    options = object.__new__(ChatOptions)
-    for each in fields(ChatOptions):
-        object.__setattr__(options, each.name, each.default)
-    return options
-
-
-NO_OPTIONS: Final = _no_options()
-
-
 @dataclass(slots=True, init=False, repr=False)
 class ChatRequest:
     """What is asked.
@@ -152,7 +115,7 @@ class ChatRequest:
     ) -> None:
         self.messages = _checked_prompt(messages)
         self.conversation_id = conversation_id if conversation_id is None else checked_conversation_id(conversation_id)
-        self.options = NO_OPTIONS if options is None else _checked_options(options)
+        self.options = NO_OPTIONS if options is None else checked_options(options)
         self.context = NO_CONTEXT if context is None else _read_only(context)
         self.local = NO_CONTEXT if local is None else _read_only(local, "local")
         self.round = round
@@ -178,7 +141,7 @@ class ChatRequest:
         copy.conversation_id = self.conversation_id
         if conversation_id is not ...:
             copy.conversation_id = None if conversation_id is None else checked_conversation_id(conversation_id)
-        copy.options = self.options if options is ... else _checked_options(options)
+        copy.options = self.options if options is ... else checked_options(options)
         copy.context = self.context if context is ... else _read_only(context)
         copy.local = self.local if local is ... else _read_only(local, "local")
         copy.round = self.round if round is ... else round
@@ -214,7 +177,7 @@ def asked(
     request = _new(ChatRequest)
     request.messages = prompt
     request.conversation_id = conversation_id if conversation_id is None else checked_conversation_id(conversation_id)
-    request.options = NO_OPTIONS if options is None else _checked_options(options)
+    request.options = NO_OPTIONS if options is None else checked_options(options)
     request.context = NO_CONTEXT if context is None else _read_only(context)
     request.local = NO_CONTEXT
     request.round = request.made = 0
@@ -230,12 +193,6 @@ def _checked_prompt(messages: object) -> tuple[Message, ...]:
     if not messages:
         raise InvalidInputError("`messages` is empty; a request needs at least one message")
     return checked_messages(messages)
-
-
-def _checked_options(options: object) -> ChatOptions:
-    if isinstance(options, ChatOptions):
-        return options
-    raise InvalidInputError(f"`options` is {kind_of(options)}; give ChatOptions(...)")
 
 
 @dataclass(slots=True, init=False, repr=False)

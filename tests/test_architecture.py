@@ -19,7 +19,7 @@ PACKAGE = ROOT / "advisorchain"
 LAYERS = """
 _version errors
 _values
-messages
+messages options
 exchange
 aggregate
 model
