@@ -92,13 +92,13 @@ class Frame:
         run = request._run
         frame = self if run is None or run.trace is None else run.trace.observed(self)
         steps, source, outward = frame.steps, frame.source, frame._outward
-        passed = [request] * frame._size  # what each advisor passed on; while its `before` runs, what it received
+        passed: list[ChatRequest] | None = None  # what each advisor passed on, once one has changed it
         transforms: dict[int, TextTransform] = {}
         place = -1  # on the way in, the innermost advisor entered; on the way out, the one that is being left
         asking = False  # no hook is running, but what lies beneath
         left = None  # on the way out, the advisor whose `done` has been entered
         entered = request
-        changing = False  # text is transformed, or a hook has changed the context and may have dropped some of it
+        changing = False  # an advisor has changed the request (and may have dropped context), or transforms the text
         try:
             for place, before, transform in frame._inward:
                 if before is not None:
@@ -111,7 +111,8 @@ class Frame:
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
-                        changing = changing or result.context is not request.context
+                        changing = True
+                        passed = passed or [request] * frame._size
                         request = result if result._run is run else rebound(result, run)
                         passed[place:] = [request] * (frame._size - place)
                 if transform is not None and (made := transform(request)) is not None:
@@ -128,18 +129,19 @@ class Frame:
 
             for place, after, done in outward:
                 if changing:
-                    response = merged_context(passed[place].context, response)
+                    request = passed[place] if passed is not None else request
+                    response = merged_context(request.context, response)
                     if place in transforms:
                         response = transformed(response, steps[place], transforms[place])
                 if after is not None:
-                    result = after(passed[place], response)
+                    result = after(request, response)
                     if result is not response:
                         if steps[place].after_async:
                             result = await result
                         response = merged_context(response.context, steps[place].changed(result))
                 if done is not None:
                     left = place
-                    result = done(passed[place], Outcome("ok", response))
+                    result = done(request, Outcome("ok", response))
                     if steps[place].done_async:
                         await result
                     elif result is not None:
@@ -151,6 +153,7 @@ class Frame:
             if not asking:
                 note(error, steps[place])
             status = status_of(error, "cancelled")
+            passed = passed or [request] * frame._size
             await unwind(steps, passed, place - (left == place), status, error, None, run or Run())
             raise
 
@@ -160,7 +163,7 @@ class Frame:
         request = request if request._run is run else rebound(request, run)
         frame = self if run.trace is None else run.trace.observed(self)
         steps, source, outward = frame.steps, frame.source, frame._outward
-        passed = [request] * frame._size
+        passed: list[ChatRequest] | None = None
         transforms: dict[int, TextTransform] = {}
         place, asking, left = -1, False, None
         feed: Callable[[str], str] | None = None  # the transform that is at work
@@ -182,7 +185,8 @@ class Frame:
                             outward = frame._outward_from(place)
                             self.voice.short_circuit(steps[place])
                             break
-                        changing = changing or result.context is not request.context
+                        changing = True
+                        passed = passed or [request] * frame._size
                         request = result if result._run is run else rebound(result, run)
                         passed[place:] = [request] * (frame._size - place)
                 if transform is not None and (made := transform(request)) is not None:
@@ -240,11 +244,12 @@ class Frame:
             asking = False
             for place, after, done in outward:
                 if changing:
-                    answer = merged_context(passed[place].context, answer)
+                    request = passed[place] if passed is not None else request
+                    answer = merged_context(request.context, answer)
                     if place in transforms:
                         answer = progress.carrying(place, answer)
                 if after is not None:
-                    result = after(passed[place], answer)
+                    result = after(request, answer)
                     if result is not answer:
                         if steps[place].after_async:
                             result = await result
@@ -253,7 +258,7 @@ class Frame:
                         answer = merged_context(answer.context, result)
                 if done is not None:
                     left = place
-                    result = done(passed[place], Outcome("ok", answer))
+                    result = done(request, Outcome("ok", answer))
                     if steps[place].done_async:
                         await result
                     elif result is not None:
@@ -276,6 +281,7 @@ class Frame:
             failure = await closed(opening, run) if opening is not None else None
             if failure is not None and isinstance(self.source, AroundSource):
                 note_advisor(failure, (self.source.step,))
+            passed = passed or [request] * frame._size
             await unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
             if error is not raised:
                 raise error from raised
