@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,8 @@ def test_ctrl_c_keeps_what_was_seen(home: Path) -> None:
         chat.send_signal(signal.SIGINT)
         assert chat.stderr.read() == b"stopped; what you see of the answer is kept\n"
         assert chat.wait(30) == 130
-    stored = [row[0] for row in sqlite3.connect(home / "kept.db").execute("SELECT message FROM entries ORDER BY sequence")]
+    with closing(sqlite3.connect(home / "kept.db")) as db:
+        stored = [row[0] for row in db.execute("SELECT message FROM entries ORDER BY sequence")]
     assert ["wait" in stored[0], "one two" in stored[1], '"partial":true' in stored[1]] == [True, True, True]
 
 
