@@ -3,6 +3,8 @@
 Run: python examples/quickstart.py
 """
 
+from collections.abc import AsyncIterator
+
 import anyio
 
 from advisorchain import AdvisorChain, ChatRequest
@@ -10,7 +12,7 @@ from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 
 
-async def model(request: ChatRequest):
+async def model(request: ChatRequest) -> AsyncIterator[str]:
     """Any async generator of texts is a model. This one counts what it was sent."""
     said = [message.text for message in request.messages if message.role == "user"]
     for word in f"You said {len(said)} things; the first was: {said[0]}".split(" "):

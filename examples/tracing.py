@@ -3,6 +3,8 @@
 Run: python examples/tracing.py   (needs: pip install opentelemetry-sdk)
 """
 
+from collections.abc import AsyncIterator
+
 import anyio
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -20,7 +22,7 @@ class Polite(BaseAdvisor):
         return request.with_context(polite=True)
 
 
-async def model(request: ChatRequest):
+async def model(request: ChatRequest) -> AsyncIterator[str]:
     yield "Good "
     yield "evening."
 

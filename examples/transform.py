@@ -3,6 +3,8 @@
 Run: python examples/transform.py
 """
 
+from collections.abc import AsyncIterator
+
 import anyio
 
 from advisorchain import AdvisorChain, BaseAdvisor, ChatRequest, TextTransform
@@ -37,7 +39,7 @@ class MaskAdvisor(BaseAdvisor):
         return Masking()
 
 
-async def model(request: ChatRequest):
+async def model(request: ChatRequest) -> AsyncIterator[str]:
     for piece in ("The password is sw", "ordf", "ish. Tell no sword", "smith."):
         yield piece
 
