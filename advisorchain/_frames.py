@@ -143,8 +143,8 @@ class Frame:
                     left = place
                     result = done(request, Outcome("ok", response))
                     if steps[place].done_async:
-                        await result
-                    elif result is not None:
+                        result = await result
+                    if result is not None:
                         steps[place].finished(result)
             return merged_context(entered.context, response) if changing else response
         except GeneratorExit:
@@ -260,8 +260,8 @@ class Frame:
                     left = place
                     result = done(request, Outcome("ok", answer))
                     if steps[place].done_async:
-                        await result
-                    elif result is not None:
+                        result = await result
+                    if result is not None:
                         steps[place].finished(result)
             asking, place = True, -1
             if changing:

@@ -304,6 +304,8 @@ class AroundSource:
                 else:
                     fold.add(item)
             await opening.close_inner()
+        except GeneratorExit:
+            raise  # thrown away unfinished: a coroutine may not await any more
         except BaseException:
             with run.shielded():
                 await opening.aclose()

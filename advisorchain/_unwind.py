@@ -94,16 +94,16 @@ def _seen(progress: Progress | None, place: int) -> tuple[ChatResponse | None, E
 async def _finish(step: Step, request: ChatRequest, outcome: Outcome, shield: Run | None) -> None:
     assert step.done is not None
     result = step.done(request, outcome)
-    if not step.done_async:
-        if result is not None:
-            step.finished(result)
-    elif shield is None:
-        await result
-    else:
+    if step.done_async and shield is None:
+        result = await result
+    elif step.done_async and shield is not None:
         with shield.shielded() as scope:
-            await result
+            result = await result
         if scope.cancelled_caught:
             done_failed(step.name, step.order, TimeoutError(f"`grace` of {shield.grace} seconds ran out"))
+            return
+    if result is not None:
+        step.finished(result)
 
 
 def _kept(

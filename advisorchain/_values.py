@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NoReturn, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, PlainValidator, ValidationError
 
-from advisorchain.errors import kind_of
+from advisorchain.errors import InvalidInputError, kind_of
 
 _T = TypeVar("_T")
 
@@ -172,6 +172,16 @@ def short_repr(self: Any) -> str:
         if each.repr and value is not None and value != each.default and (value or value is False or value == ""):
             shown.append(f"{each.name}={dict(value) if isinstance(value, Mapping) else value!r}")
     return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def check_kinds(owner: object, kinds: Mapping[str, type]) -> None:
+    """InvalidInputError when a field that is set is of another kind."""
+    for name, kind in kinds.items():
+        value = getattr(owner, name)
+        if value is not None and not isinstance(value, kind):
+            raise InvalidInputError(
+                f"`{name}` of a {type(owner).__name__} is {kind_of(value)}; give {kind_of(kind).replace('the class ', 'a ')}"
+            )
 
 
 def clear_errors(raised: type[Exception]) -> Callable[[type[_T]], type[_T]]:

@@ -181,7 +181,9 @@ class Fold:
         current, earlier = self._message, self._finished(texts)
         message = current.message(text=texts[-1] if texts else None, partial=True)
         if current.results:  # its tools have run: it is a finished round, and the next message has not begun
-            earlier = (*earlier, replace(message, partial=False, tool_calls=current.tool_calls()), *current.results)
+            answered = {result.tool_call_id for result in current.results}
+            calls = tuple(call for call in current.tool_calls() if call.id in answered)
+            earlier = (*earlier, replace(message, partial=False, tool_calls=calls), *current.results)
             message = AssistantMessage(partial=True)
         if message.is_blank and not message.reasoning and not earlier:
             return None

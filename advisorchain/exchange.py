@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from advisorchain._values import short_repr, utf8
+from advisorchain._values import check_kinds, short_repr, utf8
 from advisorchain.errors import ConversationIdError, InvalidInputError, kind_of
 from advisorchain.messages import (
     MESSAGE_TYPES,
@@ -237,6 +237,7 @@ class ChatResponse:
         self.context = NO_CONTEXT if context is None else _read_only(context)
         self.earlier = earlier
         self.metadata = NO_CONTEXT if metadata is None else _read_only(metadata, "metadata")
+        _check_response(self)
 
     __repr__ = short_repr
 
@@ -272,6 +273,8 @@ class ChatResponse:
         copy.context = self.context if context is ... else _read_only(context)
         copy.earlier = self.earlier if earlier is ... else earlier
         copy.metadata = self.metadata if metadata is ... else _read_only(metadata, "metadata")
+        if not (finish_reason is ... and usage is ... and model is ... and id is ... and earlier is ...):
+            _check_response(copy)
         return copy
 
     def with_context(self, **entries: Any) -> ChatResponse:
@@ -281,6 +284,16 @@ class ChatResponse:
     def __reduce__(self) -> tuple[Any, ...]:
         told = self.message, self.finish_reason, self.usage, self.model, self.id
         return type(self), (*told, dict(self.context), self.earlier, dict(self.metadata))
+
+
+_RESPONSE_KINDS: Final = {"finish_reason": str, "usage": Usage, "model": str, "id": str, "earlier": tuple}
+
+
+def _check_response(response: ChatResponse) -> None:
+    check_kinds(response, _RESPONSE_KINDS)
+    for message in response.earlier:
+        if not isinstance(message, AssistantMessage | ToolMessage):
+            raise InvalidInputError(f"`earlier` of a ChatResponse holds {kind_of(message)}; give answers and tool results")
 
 
 def _checked_answer(message: object) -> AssistantMessage:
@@ -305,6 +318,28 @@ def _checked_piece(text: object) -> str:
     if isinstance(text, str):
         return "".join((text,))  # a subclass may have methods of its own
     raise InvalidInputError(f"`text` of a chunk is {kind_of(text)}; give a text, or leave it out")
+
+
+_PIECE_KINDS: Final = {"index": int, "id": str, "name": str, "arguments": str}
+_CHUNK_KINDS: Final = {
+    "reasoning": str,
+    "refusal": str,
+    "tool_calls": tuple,
+    "tool_result": ToolMessage,
+    "finish_reason": str,
+    "usage": Usage,
+    "metadata": Mapping,
+}
+
+
+def _check_chunk(chunk: ChatChunk) -> None:
+    check_kinds(chunk, _CHUNK_KINDS)
+    if chunk.boundary not in (None, "round", "attempt"):
+        raise InvalidInputError('`boundary` of a ChatChunk is neither "round" nor "attempt"')
+    for piece in chunk.tool_calls:
+        if not isinstance(piece, ToolCallChunk):
+            raise InvalidInputError(f"`tool_calls` of a ChatChunk holds {kind_of(piece)}; give ToolCallChunks")
+        check_kinds(piece, _PIECE_KINDS)
 
 
 @dataclass(slots=True, init=False, repr=False)
@@ -368,6 +403,9 @@ class ChatChunk:
             and boundary is None
             and tool_result is None
         )
+
+        if not self.plain:
+            _check_chunk(self)
 
     __repr__ = short_repr
 

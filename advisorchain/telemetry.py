@@ -59,7 +59,6 @@ _STDLIB: Final = structlog.wrap_logger(
         structlog.stdlib.render_to_log_kwargs,
     ],
 )
-_is_configured: Final = structlog.is_configured
 
 
 def _logger() -> Any:
@@ -93,8 +92,8 @@ class ChainLog:
 
     def finished(self, *, stream: bool, outcome: str, seconds: float, usage: Usage | None) -> None:
         """A call or stream has ended."""
-        told = {} if usage is None else {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
         try:
+            told = {} if usage is None else {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
             self._logger().debug(
                 "advisorchain.chain.finished", stream=stream, outcome=outcome, duration=round(seconds, 6), **told
             )
@@ -153,21 +152,22 @@ def _global_provider() -> TracerProvider | None:
 
 
 def _wanted_in_public() -> bool:
-    return _global_provider() is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
+    return _global_provider() is not None or _STDLIB_LOGGER.level != 0 or structlog.is_configured()
 
 
 def wanted() -> bool:
     """Whether anybody may want to hear of a call: a tracer provider was set, structlog was configured, or the logger
     "advisorchain" was given a level of its own.
 
-    Asked on every call. OpenTelemetry's public function looks into the environment each time, which costs half of a call
-    through ten advisors, so the variable behind it is read.
+    Asked on every call. The public functions of both libraries cost a tenth to a half of a call through ten advisors (one
+    looks into the environment each time), so the variables behind them are read.
     """
-    return otel_trace._TRACER_PROVIDER is not None or _STDLIB_LOGGER.level != 0 or _is_configured()
+    return otel_trace._TRACER_PROVIDER is not None or _STDLIB_LOGGER.level != 0 or _STRUCTLOG.is_configured
 
 
-if not hasattr(otel_trace, "_TRACER_PROVIDER"):  # a release that has no such variable any more
-    wanted = _wanted_in_public
+_STRUCTLOG: Final[Any] = getattr(structlog._config, "_CONFIG", None) if hasattr(structlog, "_config") else None
+if not hasattr(otel_trace, "_TRACER_PROVIDER") or not hasattr(_STRUCTLOG, "is_configured"):
+    wanted = _wanted_in_public  # a release that has no such variables any more
 
 
 class Clock:

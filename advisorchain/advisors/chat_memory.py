@@ -111,7 +111,9 @@ def recorded_once(
         return None if in_loop and response.message.tool_calls else (*earlier, response.message)
     if interrupted == "nothing" or not _was_seen(response):
         return None
-    return () if interrupted == "question" else (*earlier, _cut_short(response.message))
+    if interrupted == "question":
+        return ()
+    return (*earlier, _cut_short(response.message if remember == "turn" else _last_seen(response)))
 
 
 async def _commit(turn: Turn, messages: Sequence[Message], *, shielded: bool) -> None:
@@ -126,6 +128,12 @@ async def _commit(turn: Turn, messages: Sequence[Message], *, shielded: bool) ->
 def _was_seen(response: ChatResponse) -> bool:
     answers = [message for message in response.turn if isinstance(message, AssistantMessage)]
     return any(not _cut_short(answer).is_blank for answer in answers)
+
+
+def _last_seen(response: ChatResponse) -> AssistantMessage:
+    """The answer that was cut short; left between two rounds of a loop it is that of the round before."""
+    answers = [message for message in response.turn if isinstance(message, AssistantMessage)]
+    return next((answer for answer in reversed(answers) if not _cut_short(answer).is_blank), response.message)
 
 
 def _cut_short(answer: AssistantMessage) -> AssistantMessage:

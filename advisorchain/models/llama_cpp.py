@@ -24,6 +24,7 @@ from advisorchain.errors import (
     ModelError,
     ModelNotFoundError,
     ModelResponseError,
+    kind_of,
 )
 from advisorchain.exchange import ChatChunk, ChatRequest
 from advisorchain.models._few_shot import FEW_SHOT_STOP, FEW_SHOT_TEMPLATE
@@ -75,8 +76,10 @@ class LlamaCppModel:
         on_load: Callable[[float | None], None] | None = None,
     ) -> None:
         for name, number in (("threads", threads), ("context_length", context_length)):
-            if number is not None and number < 1:
-                raise ConfigurationError(f"`{name}` is {number}; give 1 or more")
+            if number is not None and (type(number) is not int or number < 1):
+                raise ConfigurationError(f"`{name}` is {number!r}; give a whole number of 1 or more")
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise ConfigurationError(f"`path` is {kind_of(path)}; give the path of a GGUF file")
         self._few_shot = path is None
         self._path = _checked_file(_small_weights() if path is None else Path(path).expanduser())
         self.name = self._path.stem

@@ -8,7 +8,8 @@ Run it on asyncio and on trio. The first law that is broken raises AssertionErro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -16,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 from anyio import create_task_group
 from anyio.lowlevel import checkpoint
 
-from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor
+from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor, Next, StreamItem
 from advisorchain.chain import AdvisorChain
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, UserMessage
@@ -174,7 +175,7 @@ def _echo(request: ChatRequest) -> list[Any]:
 
 
 class _YieldsTheTurn(BaseAdvisor):
-    """Innermost: lets the other calls go on before and after the model, so that they meet if they can."""
+    """Innermost: lets others go on before and after the model."""
 
     name = "law.turns"
     order = LOWEST_PRECEDENCE
@@ -188,16 +189,38 @@ class _YieldsTheTurn(BaseAdvisor):
         return response
 
 
+class _YieldsAtEachChunk(AroundAdvisor):
+    """Innermost: lets the other calls go on before the model and behind each chunk, so that they meet if they can."""
+
+    name = "law.turns"
+    order = LOWEST_PRECEDENCE
+
+    async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
+        await checkpoint()
+        async with aclosing(next(request)) as items:
+            async for item in items:
+                await checkpoint()
+                yield item
+
+
+def _mark(number: int) -> str:
+    return f"<{number}>"
+
+
 async def _concurrent_calls_never_meet(bench: _Bench) -> None:
     for mode in _MODES:
-        together = bench.chain(bench.model(_echo), inner=[_YieldsTheTurn()])
+        together = bench.chain(bench.model(_echo), inner=[_YieldsTheTurn() if mode == "call" else _YieldsAtEachChunk()])
         found: dict[int, object] = {}
+        told: dict[int, str] = {}
 
-        async def ask(number: int, chain: AdvisorChain, found: dict[int, object], mode: Mode = mode) -> None:
+        async def ask(
+            number: int, chain: AdvisorChain, found: dict[int, object], mode: Mode = mode, told: dict[int, str] = told
+        ) -> None:
             try:
-                prompt, conversation_id = f"{bench.prompt} {number}", f"law {number}"
+                prompt, conversation_id = f"{bench.prompt} {_mark(number)}", f"law {number}"
                 heard = await bench.ask(chain, mode, prompt, conversation_id=conversation_id, context={"law.number": number})
                 found[number] = (heard.texts, heard.response.text, heard.response.context.get("law.number"))
+                told[number] = repr((heard.texts, heard.response, dict(heard.response.context)))
             except Exception as error:
                 found[number] = type(error).__name__
 
@@ -205,8 +228,14 @@ async def _concurrent_calls_never_meet(bench: _Bench) -> None:
             for number in range(_AT_ONCE):
                 group.start_soon(ask, number, together, found)
         for number in range(_AT_ONCE):
+            others = [other for other in range(_AT_ONCE) if other != number and _mark(other) in told.get(number, "")]
+            assert not others, f"beside others, the response of {mode} {number} tells what {mode} {others[0]} asked"
             alone: dict[int, object] = {}
-            await ask(number, bench.chain(bench.model(_echo), inner=[_YieldsTheTurn()]), alone)
+            await ask(
+                number,
+                bench.chain(bench.model(_echo), inner=[_YieldsTheTurn() if mode == "call" else _YieldsAtEachChunk()]),
+                alone,
+            )
             assert found[number] == alone[number], (
                 f"{mode} {number} gave {found[number]!r} beside others, but {alone[number]!r} alone"
             )

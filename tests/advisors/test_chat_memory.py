@@ -296,8 +296,8 @@ async def test_an_interruption_before_any_text_leaves_nothing(interrupted: Any, 
 async def test_text_of_an_earlier_round_was_seen(memory: MessageChatMemoryAdvisor) -> None:
     earlier = (calls("k", text="Let me look."), result("k"))
     await turn(memory, request(U("u1")), Outcome("closed", ChatResponse("", earlier=earlier)))
-    assert await stored(memory) == [U("u1"), A("", partial=True)]
-    assert texts(await memory.chat_memory.get("c")) == ["u1"]
+    assert await stored(memory) == [U("u1"), A("Let me look.", partial=True)]
+    assert texts(await memory.chat_memory.get("c")) == ["u1", "Let me look."]
 
 
 async def test_remember_decides_whether_the_rounds_of_an_inner_loop_are_kept() -> None:

@@ -281,3 +281,38 @@ async def test_an_advisor_may_refuse_as_long_as_it_refuses_the_same_beside_other
 
 async def test_a_script_may_hold_responses() -> None:
     await check_advisor(Shout, script=(ChatResponse("One, two.", "stop", model="m"),))
+
+
+class HoldsOnItself(BaseAdvisor):
+    """Its transform keeps what it holds back on the advisor: two streams at once mix."""
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def transform(self, request: ChatRequest) -> Any:
+        return self
+
+    def feed(self, text: str) -> str:
+        text, self.held = self.held + text[:-1], text[-1:]
+        return text
+
+    def flush(self) -> str:
+        held, self.held = self.held, ""
+        return held
+
+
+class TellsOfOthers(BaseAdvisor):
+    """Puts what the last caller asked on whichever response comes next."""
+
+    def before(self, request: ChatRequest) -> ChatRequest:
+        self.asked = request.messages[-1].text
+        return request
+
+    def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+        return response.replace(metadata={"asked": self.asked})
+
+
+@pytest.mark.parametrize("make", [HoldsOnItself, TellsOfOthers])
+async def test_state_that_calls_share_is_found(make: Callable[[], Any]) -> None:
+    with pytest.raises(AssertionError, match="law `concurrent calls never meet`"):
+        await check_advisor(make)
