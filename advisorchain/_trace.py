@@ -156,16 +156,17 @@ class _Probe:
         self._end(outcome.status, outcome.error)
         return result
 
-    async def _done_async(self, request: ChatRequest, outcome: Outcome) -> None:
+    async def _done_async(self, request: ChatRequest, outcome: Outcome) -> Any:
         assert self._step.done is not None
         try:
             with self._running().running():
-                await self._step.done(request, outcome)
+                result = await self._step.done(request, outcome)
         except BaseException as error:
             status = status_of(error, "cancelled")
             self._end(status, error if status == "error" else None)
             raise
         self._end(outcome.status, outcome.error)
+        return result
 
     def _end(self, status: str, error: BaseException | None) -> None:
         clock = self._running()

@@ -219,3 +219,24 @@ async def test_half_a_character_in_a_chunk_is_a_clear_error() -> None:
         async with AdvisorChain(model).stream("q") as stream:
             async for _ in stream:
                 pass
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: ChatChunk(reasoning=3), "`reasoning` of a ChatChunk is an int"),
+        (lambda: ChatChunk(finish_reason=3), "`finish_reason`"),
+        (lambda: ChatChunk(usage={"input": 1}), "`usage` of a ChatChunk is a dict"),
+        (lambda: ChatChunk(metadata=[1]), "`metadata`"),
+        (lambda: ChatChunk(tool_calls=({"id": "1"},)), "`tool_calls` of a ChatChunk holds a dict"),
+        (lambda: ChatChunk(tool_calls=(ToolCallChunk(arguments=3),)), "`arguments` of a ToolCallChunk is an int"),
+        (lambda: ChatChunk(boundary="zz"), "`boundary`"),
+        (lambda: ChatResponse("x", usage={"input": 1}), "`usage` of a ChatResponse is a dict"),
+        (lambda: ChatResponse("x", finish_reason=3), "`finish_reason`"),
+        (lambda: ChatResponse("x", earlier=(1,)), "`earlier` of a ChatResponse holds an int"),
+        (lambda: ChatResponse("x").replace(usage=3), "`usage`"),
+    ],
+)
+def test_a_field_of_another_kind_is_told_where_it_is_made(make: Callable[[], Any], named: str) -> None:
+    with pytest.raises(InvalidInputError, match=named):
+        make()

@@ -382,3 +382,17 @@ async def test_a_subclass_of_a_response_is_one(ask: Ask) -> None:
 
     assert (await ask(AdvisorChain(model))).text == "answer"
     assert (await ask(AdvisorChain(model, [RecordingAdvisor("c")]))).text == "answer"
+
+
+class HalfAsyncDone(BaseAdvisor):
+    name = "half"
+
+    async def done(self, request: ChatRequest, outcome: Any) -> Any:
+        async def forgotten() -> None: ...
+
+        return forgotten()
+
+
+async def test_a_coroutine_out_of_an_async_done_is_an_error_and_is_closed(ask: Ask) -> None:
+    with pytest.raises(AdvisorContractError, match="`done` of advisor `half` returned a coroutine"):
+        await ask(AdvisorChain(ScriptedModel("fine"), [HalfAsyncDone()]))

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from anyio import to_thread
 
 from advisorchain.errors import ConfigurationError, StorageError
+from advisorchain.memory.repositories import _sqlite_file
 from advisorchain.memory.repositories._thread import OwnThread
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.messages import (
@@ -53,6 +55,39 @@ def connection(repository: SqliteChatMemoryRepository) -> sqlite3.Connection:
     found = repository._file._connection
     assert found is not None
     return found
+
+
+async def test_what_a_turn_survives_is_what_the_docs_say(tmp_path: Path) -> None:
+    for options, level in (({}, 1), ({"synchronous": "FULL"}, 2), ({"synchronous": "OFF"}, 0)):
+        async with opened(tmp_path / "memory.db", **options) as repository:
+            await repository.append("c", pair(1), turn_id=f"{level}")
+            found = connection(repository)
+            assert found.execute("PRAGMA synchronous").fetchone() == (level,)
+            assert found.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+async def test_a_lock_that_outlasts_many_tries_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sqlite_file, "_SLICE", 0.0)
+    async with opened(tmp_path / "memory.db") as repository:
+        await repository.append("c", pair(1), turn_id="1")
+        once, tries, many = repository._file._once, 0, threading.Event()
+
+        def counted(*given: Any) -> Any:
+            nonlocal tries
+            tries += 1
+            if tries == 5:
+                many.set()
+            return once(*given)
+
+        monkeypatch.setattr(repository._file, "_once", counted)
+        with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(repository.append, "c", pair(2), turn_id="2"))
+                await to_thread.run_sync(many.wait, 30)
+                other.execute("ROLLBACK")
+        assert tries > 5
+        assert (await repository.recall("c", None)).count == 4
 
 
 def rows(path: Path, table: str) -> int:
