@@ -96,7 +96,7 @@ def _converse(session: _Session, setting: Setting) -> None:
     _edit_lines()
     tell(session.greeting())
     if sys.stderr.isatty():
-        tell("The conversation goes on from last time; --conversation NAME begins another.")
+        tell("What is said is remembered; --conversation NAME begins another conversation.")
     tell("Ctrl-C stops an answer; Ctrl-D, or Ctrl-C here, ends the chat.")
     while (prompt := _read_line(session.interrupts)) is not None:
         if not prompt.strip():
