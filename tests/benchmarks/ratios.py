@@ -28,8 +28,8 @@ from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 
-ROUNDS = 25
-CALLS = 1_500
+ROUNDS = 61
+CALLS = 2_000
 CHUNKS = 1_000
 STREAMS = 6
 TURNS = 20
@@ -191,7 +191,7 @@ async def memory_ratio(folder: str) -> float:
 
             return work
 
-        return await measure(Ratio("", 1.3, turns("long"), turns("short")))
+        return await measure(Ratio("", 1.3, turns("long"), turns("short")), rounds=25)
 
 
 def import_ratio() -> float:
