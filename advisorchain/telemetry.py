@@ -65,19 +65,28 @@ def _logger() -> Any:
     return structlog.get_logger(_SCOPE) if structlog.is_configured() else _STDLIB
 
 
+def _tell(logger: Any, level: str, event: str, **data: Any) -> None:
+    """Log an event. A processor of the application that raises must not cost an answer that is there."""
+    try:
+        getattr(logger, level)(event, **data)
+    except Exception:
+        _STDLIB_LOGGER.warning("advisorchain.log.failed", exc_info=True)
+
+
 def done_failed(advisor: str, order: int, error: BaseException) -> None:
     """Log what a `done` raised when there is no one left to raise it to: the task is being cancelled."""
-    _logger().warning("advisorchain.done.failed", advisor=advisor, order=order, error_type=type(error).__qualname__)
+    name = type(error).__qualname__
+    _tell(_logger(), "warning", "advisorchain.done.failed", advisor=advisor, order=order, error_type=name)
 
 
 def _span_failed(error: Exception) -> None:
     """Log that a span could not be told: no answer is lost for it."""
-    _logger().warning("advisorchain.span.failed", error_type=type(error).__qualname__)
+    _tell(_logger(), "warning", "advisorchain.span.failed", error_type=type(error).__qualname__)
 
 
 def close_failed(error: BaseException) -> None:
     """Log what closing a stream beneath raised while the task is being cancelled."""
-    _logger().warning("advisorchain.close.failed", error_type=type(error).__qualname__)
+    _tell(_logger(), "warning", "advisorchain.close.failed", error_type=type(error).__qualname__)
 
 
 class ChainLog:
@@ -92,17 +101,14 @@ class ChainLog:
 
     def finished(self, *, stream: bool, outcome: str, seconds: float, usage: Usage | None) -> None:
         """A call or stream has ended."""
-        try:
-            told = {} if usage is None else {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-            self._logger().debug(
-                "advisorchain.chain.finished", stream=stream, outcome=outcome, duration=round(seconds, 6), **told
-            )
-        except Exception:  # a processor of the application: an answer that is there must not be lost to its log
-            _STDLIB_LOGGER.warning("advisorchain.log.failed", exc_info=True)
+        data: dict[str, Any] = {"stream": stream, "outcome": outcome, "duration": round(seconds, 6)}
+        if usage is not None:
+            data |= {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+        _tell(self._logger(), "debug", "advisorchain.chain.finished", **data)
 
     def short_circuit(self, advisor: str, order: int) -> None:
         """An advisor has answered without the rest of the chain."""
-        self._logger().info("advisorchain.advisor.short_circuit", advisor=advisor, order=order)
+        _tell(self._logger(), "info", "advisorchain.advisor.short_circuit", advisor=advisor, order=order)
 
     def _logger(self) -> Any:
         configured = structlog.is_configured()
@@ -151,6 +157,11 @@ def _global_provider() -> TracerProvider | None:
     return None if isinstance(provider, otel_trace.ProxyTracerProvider) else provider
 
 
+_STRUCTLOG: Final[Any] = (
+    getattr(structlog._config, "_CONFIG", None) if hasattr(structlog, "_config") else None
+)  # what `structlog.is_configured` reads
+
+
 def _wanted_in_public() -> bool:
     return _global_provider() is not None or _STDLIB_LOGGER.level != 0 or structlog.is_configured()
 
@@ -165,7 +176,6 @@ def wanted() -> bool:
     return otel_trace._TRACER_PROVIDER is not None or _STDLIB_LOGGER.level != 0 or _STRUCTLOG.is_configured
 
 
-_STRUCTLOG: Final[Any] = getattr(structlog._config, "_CONFIG", None) if hasattr(structlog, "_config") else None
 if not hasattr(otel_trace, "_TRACER_PROVIDER") or not hasattr(_STRUCTLOG, "is_configured"):
     wanted = _wanted_in_public  # a release that has no such variables any more
 

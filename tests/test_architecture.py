@@ -20,6 +20,7 @@ LAYERS = """
 _version errors
 _values
 messages options
+_chunk
 exchange
 aggregate
 model

@@ -556,3 +556,19 @@ async def test_a_span_processor_that_fails_loses_no_answer(place: str, mode: str
     told = [record for record in caplog.records if record.name == "advisorchain"]
     assert {record.getMessage() for record in told} == {"advisorchain.span.failed"}
     assert CANARY not in str([record.__dict__ for record in told])
+
+
+async def test_a_log_processor_that_raises_costs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    class Answering(BaseAdvisor):
+        def before(self, request: ChatRequest) -> ChatResponse:
+            return request.reply("at once")
+
+    def broken(*_: Any) -> Any:
+        raise OSError("the log is full")
+
+    structlog.configure(processors=[broken])
+    try:
+        assert (await AdvisorChain(words, [Answering()]).call("hi")).text == "at once"
+    finally:
+        structlog.reset_defaults()
+    assert {record.getMessage() for record in caplog.records if record.name == "advisorchain"} == {"advisorchain.log.failed"}
