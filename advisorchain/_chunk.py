@@ -63,7 +63,8 @@ class ChatChunk:
         tool_result: what a tool gave back, while a loop runs.
         finish_reason: why the model stopped; on one chunk of a message.
         usage: what the provider reports; a later report takes the place of an earlier one, they are not added.
-        metadata: what the provider tells beside the answer; `id` and `model` become the response's own.
+        metadata: what the provider tells beside the answer; `id` and `model` become the response's own, the entries of
+            `message` the message's metadata: JSON that has to be sent back with it, such as a signature.
         boundary: "round": with this chunk a new message begins. "attempt": it begins in place of what no longer counts.
         withdraws: with boundary "attempt", how many messages back no longer count.
         plain: there is nothing but text.

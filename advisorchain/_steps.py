@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor
-from advisorchain.errors import AdvisorContractError, ConfigurationError, dropped, kind_of
+from advisorchain.errors import AdvisorContractError, AdvisorOrderWarning, ConfigurationError, dropped, kind_of
 from advisorchain.exchange import ChatResponse
 from advisorchain.model import is_async
 
@@ -204,4 +205,12 @@ def compile_advisors(advisors: object) -> tuple[Step, ...]:
         if step.name in names:
             raise ConfigurationError(f"`advisors`: two advisors are named `{step.name}`; set another `name` on one of them")
         names.add(step.name)
+        _check_place(step, tuple(inner.advisor for inner in steps[index + 1 :]))
     return tuple(steps)
+
+
+def _check_place(step: Step, inner: tuple[Any, ...]) -> None:
+    """Let an advisor that has a `misplaced(inner)` say what is wrong with its place around these, outermost first."""
+    misplaced = getattr(step.advisor, "misplaced", None)
+    if inner and callable(misplaced) and (why := misplaced(inner)):
+        warnings.warn(f"advisor `{step.name}`: {why}", AdvisorOrderWarning, stacklevel=5)

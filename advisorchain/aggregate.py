@@ -62,7 +62,7 @@ class _Call:
 class _MessageFold:
     """One message while its chunks come in."""
 
-    __slots__ = ("calls", "finish_reason", "reasoning", "refusal", "results", "text", "usage")
+    __slots__ = ("calls", "extras", "finish_reason", "reasoning", "refusal", "results", "text", "usage")
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -72,6 +72,7 @@ class _MessageFold:
         self.results: list[ToolMessage] = []
         self.finish_reason: str | None = None
         self.usage: Usage | None = None
+        self.extras: dict[str, Any] = {}
 
     def add_call(self, piece: ToolCallChunk) -> None:
         call = self._open_call(piece)
@@ -107,6 +108,7 @@ class _MessageFold:
             refusal="".join(self.refusal) or None,
             tool_calls=() if partial else self.tool_calls(),
             partial=partial,
+            metadata=self.extras,
         )
 
 
@@ -151,7 +153,9 @@ class Fold:
         if chunk.usage is not None:
             message.usage = chunk.usage if message.usage is None else message.usage.updated(chunk.usage)
         if chunk.metadata:
-            self._metadata.update((key, value) for key, value in chunk.metadata.items() if value is not None)
+            told = {key: value for key, value in chunk.metadata.items() if value is not None}
+            message.extras.update(told.pop("message", {}))
+            self._metadata.update(told)
 
     def _begin_message(self, chunk: ChatChunk) -> None:
         self._earlier.append(self._message)
@@ -228,6 +232,7 @@ def as_chunk(response: ChatResponse) -> ChatChunk:
         tool_calls=tuple(pieces),
         finish_reason=response.finish_reason,
         usage=response.usage,
+        metadata={"message": message.metadata} if message.metadata else None,
     )
 
 

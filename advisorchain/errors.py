@@ -11,14 +11,20 @@
     ├── AdvisorContractError (TypeError)       a hook or an advisor gave back the wrong thing
     ├── StreamError (RuntimeError)             a stream used in a way that cannot work
     ├── CallTimeoutError (TimeoutError)        `timeout=` of a call or stream ran out
-    ├── ModelError (RuntimeError)              the model failed; `retryable`, `retry_after`
+    ├── LimitExceededError (RuntimeError)      a limit that the application set is reached; `retry_after`
+    ├── ModelError (RuntimeError)              the model failed; `retryable`, `retry_after`, `status`
+    │   ├── ContextLengthError (ValueError)    the prompt is longer than the model can read
+    │   ├── ModelNotFoundError (LookupError)   no such model, or its file is not there
     │   ├── ModelResponseError                 the model answered nothing, or nonsense
-    │   └── ModelNotFoundError (LookupError)   no such model, or its file is not there
+    │   │   └── OutputValidationError (ValueError)  its answer is not of the type that was asked for; `response`, `problem`
+    │   └── ModelTimeoutError (TimeoutError)   it did not answer in time
     └── ChatMemoryError (RuntimeError)
         ├── ConversationConflictError          the log has moved on since it was read; `expected`, `found`
         ├── ConversationDeletedError (LookupError)  the conversation was deleted while a turn was under way
         ├── LeaseLostError (TimeoutError)      a lease went to another holder before its turn was stored
         └── StorageError (OSError)             the store cannot be opened, read or written
+
+Two warnings: `StreamTextWarning` and `AdvisorOrderWarning`.
 
 Errors of your own advisors and functions pass through the chain with their own type; the chain adds a note
 that names the advisor.
@@ -26,24 +32,32 @@ that names the advisor.
 
 import inspect
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from advisorchain.exchange import ChatResponse
 
 __all__ = [
     "AdvisorChainError",
     "AdvisorContractError",
+    "AdvisorOrderWarning",
     "CallTimeoutError",
     "ChatMemoryError",
     "ConfigurationError",
+    "ContextLengthError",
     "ConversationConflictError",
     "ConversationDeletedError",
     "ConversationIdError",
     "InvalidInputError",
     "LeaseLostError",
+    "LimitExceededError",
     "MessageError",
     "MissingExtraError",
     "ModelError",
     "ModelNotFoundError",
     "ModelResponseError",
+    "ModelTimeoutError",
+    "OutputValidationError",
     "StorageError",
     "StreamError",
     "StreamTextWarning",
@@ -96,22 +110,71 @@ class CallTimeoutError(AdvisorChainError, TimeoutError):
     """The `timeout` of a call or stream ran out."""
 
 
+class LimitExceededError(AdvisorChainError, RuntimeError):
+    """A limit that the application set is reached: of tokens, calls, or a wait that would be too long.
+
+    Attributes:
+        retry_after: seconds until there is room again, or None: time alone does not help.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class ModelError(AdvisorChainError, RuntimeError):
     """The model failed.
 
     Attributes:
         retryable: whether the same request may succeed when it is sent again.
         retry_after: seconds that the provider asks to wait, or None when it did not say.
+        status: the HTTP status of the provider's answer, or None: there was none.
     """
 
-    def __init__(self, message: str, *, retryable: bool = False, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        status: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.retryable = retryable
         self.retry_after = retry_after
+        self.status = status
+
+
+class ContextLengthError(ModelError, ValueError):
+    """The prompt, with the answer that it leaves room for, is longer than the model can read."""
 
 
 class ModelResponseError(ModelError):
     """The model answered nothing, or something that is no answer."""
+
+
+class ModelTimeoutError(ModelError, TimeoutError):
+    """The model did not answer in time, or was silent for too long while it answered. Always `retryable`."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, status: int | None = None) -> None:
+        super().__init__(message, retryable=True, retry_after=retry_after, status=status)
+
+
+class OutputValidationError(ModelResponseError, ValueError):
+    """The answer is not of the type that was asked for, however often it was asked.
+
+    Attributes:
+        response: the last answer.
+        problem: what is wrong with it, by field; it may hold parts of the answer, so the error's own text does not have it.
+    """
+
+    def __init__(self, message: str, *, response: "ChatResponse", problem: str) -> None:
+        super().__init__(message)
+        self.response = response
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), response=self.response, problem=self.problem), self.args, self.__dict__
 
 
 class ModelNotFoundError(ModelError, LookupError):
@@ -156,6 +219,10 @@ class StreamTextWarning(UserWarning):
 
     Change text in `transform`, which is applied to the chunks and to the response alike.
     """
+
+
+class AdvisorOrderWarning(UserWarning):
+    """Two advisors of a chain stand in an order that does not do what they are there for. Told when it is built."""
 
 
 def kind_of(value: object) -> str:

@@ -19,12 +19,13 @@ from advisorchain.messages import (
     AssistantMessage,
     Message,
     Prompt,
+    SystemMessage,
     ToolMessage,
     Usage,
     checked_messages,
     to_messages,
 )
-from advisorchain.options import NO_OPTIONS, ChatOptions, checked_options
+from advisorchain.options import NO_OPTIONS, ChatOptions, OutputSchema, ToolDefinition, checked_options
 
 if TYPE_CHECKING:
     from advisorchain._run import Run
@@ -37,7 +38,9 @@ __all__ = [
     "ChatOptions",
     "ChatRequest",
     "ChatResponse",
+    "OutputSchema",
     "ToolCallChunk",
+    "ToolDefinition",
     "asked",
     "checked_conversation_id",
 ]
@@ -91,6 +94,7 @@ class ChatRequest:
         local: state of an advisor between its own hooks, keyed by the advisor's name; never on the response.
         round: 0 outside a loop, 1 in the first round of one.
         made: how many messages at the end of `messages` a loop has added in this turn.
+        recalled: how many messages, after the system messages, were not asked now but recalled by a memory.
     """
 
     messages: tuple[Message, ...]
@@ -100,6 +104,7 @@ class ChatRequest:
     local: Mapping[str, Any]
     round: int
     made: int
+    recalled: int
     _run: Run | None = field(repr=False, compare=False)
 
     def __init__(
@@ -111,6 +116,7 @@ class ChatRequest:
         local: Mapping[str, Any] | None = None,
         round: int = 0,
         made: int = 0,
+        recalled: int = 0,
     ) -> None:
         self.messages = _checked_prompt(messages)
         self.conversation_id = conversation_id if conversation_id is None else checked_conversation_id(conversation_id)
@@ -119,6 +125,7 @@ class ChatRequest:
         self.local = NO_CONTEXT if local is None else _read_only(local, "local")
         self.round = round
         self.made = made
+        self.recalled = recalled
         self._run = None
 
     __repr__ = short_repr
@@ -133,6 +140,7 @@ class ChatRequest:
         local: Mapping[str, Any] | EllipsisType = ...,
         round: int | EllipsisType = ...,
         made: int | EllipsisType = ...,
+        recalled: int | EllipsisType = ...,
     ) -> ChatRequest:
         """A copy with other values in the named fields; a mapping takes the whole place of the old one."""
         copy = ChatRequest.__new__(ChatRequest)
@@ -145,8 +153,15 @@ class ChatRequest:
         copy.local = self.local if local is ... else _read_only(local, "local")
         copy.round = self.round if round is ... else round
         copy.made = self.made if made is ... else made
+        copy.recalled = self.recalled if recalled is ... else recalled
         copy._run = self._run
         return copy
+
+    @property
+    def new(self) -> tuple[Message, ...]:
+        """What is asked now: neither system messages, nor what was recalled, nor what a loop has added."""
+        said = [message for message in self.messages if not isinstance(message, SystemMessage)]
+        return tuple(said[self.recalled : len(said) - self.made])
 
     def with_context(self, **entries: Any) -> ChatRequest:
         """A copy whose context has these entries beside the old ones."""
@@ -154,7 +169,7 @@ class ChatRequest:
 
     def __reduce__(self) -> tuple[Any, ...]:  # a read-only mapping cannot be pickled, nor deeply copied
         maps = dict(self.context), dict(self.local)
-        return type(self), (self.messages, self.conversation_id, self.options, *maps, self.round, self.made)
+        return type(self), (self.messages, self.conversation_id, self.options, *maps, self.round, self.made, self.recalled)
 
     def reply(self, text: str, *, finish_reason: str = "stop") -> ChatResponse:
         """A response that answers this request without the model: for short-circuits. Carries the context."""
@@ -179,7 +194,7 @@ def asked(
     request.options = NO_OPTIONS if options is None else checked_options(options)
     request.context = NO_CONTEXT if context is None else _read_only(context)
     request.local = NO_CONTEXT
-    request.round = request.made = 0
+    request.round = request.made = request.recalled = 0
     request._run = None
     return request
 

@@ -9,17 +9,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+_T = TypeVar("_T")
+
+from advisorchain._output_prompt import in_words
 from advisorchain.errors import ConfigurationError, ModelResponseError, dropped, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage
+from advisorchain.options import NO_OPTIONS
 
 __all__ = ["ChatModel", "ModelFunctions", "ModelLike", "as_model", "is_async"]
 
 
 class ChatModel(Protocol):
     """A chat model. Either of `call` and `stream` may be left out: the chain makes one of the other.
+
+    One whose provider can hold an answer to a schema says `native_output = True` and reads `request.options.output`; for
+    others the chain puts the schema into the prompt.
 
     Map the provider's errors to ModelError at this border (`raise … from error`), keep its retry hints, never show a key.
     """
@@ -118,9 +125,9 @@ def as_model(model: Any) -> ModelFunctions:
     if not callable(model):
         raise ConfigurationError(f"`model` is {kind_of(model)}; give a chat model or an async (generator) function")
     if _is_async_generator(model):
-        return ModelFunctions(name, "function", None, model)
+        return ModelFunctions(name, "function", None, _prompted(model))
     if is_async(model):
-        return ModelFunctions(name, "function", model, None)
+        return ModelFunctions(name, "function", _prompted(model), None)
     raise ConfigurationError(f"model function `{name}` is not async; write `async def {name}(request)`")
 
 
@@ -132,4 +139,17 @@ def _from_object(model: Any, call: Any, stream: Any) -> ModelFunctions:
         )
     if call is not None and not is_async(call):
         raise ConfigurationError(f"`call` of model `{name}` is not async; write `async def call(self, request)`")
+    if getattr(model, "native_output", False) is not True:
+        call, stream = call and _prompted(call), stream and _prompted(stream)
     return ModelFunctions(str(name), str(getattr(model, "provider", None) or "custom"), call, stream)
+
+
+def _prompted(ask: Callable[[ChatRequest], _T]) -> Callable[[ChatRequest], _T]:
+    """`ask`, with the form of the answer in words where a request has one."""
+
+    def prompted(request: ChatRequest) -> _T:
+        if request.options is not NO_OPTIONS and request.options.output is not None:
+            request = in_words(request)
+        return ask(request)
+
+    return prompted

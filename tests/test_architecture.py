@@ -22,7 +22,9 @@ _values
 messages options
 _chunk
 exchange
+openai_dicts
 aggregate
+_output_prompt
 model
 advisor
 telemetry
@@ -37,13 +39,17 @@ _frames
 _stream
 chain
 advisorchain
+output hooks prompt_template
 memory.repository
 memory.policies memory.repositories
 memory.urls memory.chat_memory
 memory
 advisors
 models
+client
+sync_client
 testing
+server
 cli
 """
 PLACE = {name: place for place, line in enumerate(LAYERS.split("\n")) for name in line.split()}

@@ -55,6 +55,8 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         ConversationIdError: a request without `conversation_id`, before anything happens.
     """
 
+    keeps_answers = True  # so an advisor that judges answers must stand further in
+
     def __init__(
         self,
         chat_memory: ChatMemory,
@@ -79,7 +81,9 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         conversation_id = checked_conversation_id(request.conversation_id)
         turn = await self.chat_memory.begin(conversation_id, request.messages)
         messages = system_first(turn.history, request.messages)
-        return request.replace(messages=messages, local={**request.local, self.name: turn})
+        recalled = sum(not isinstance(message, SystemMessage) for message in turn.history)
+        local = {**request.local, self.name: turn}
+        return request.replace(messages=messages, local=local, recalled=request.recalled + recalled)
 
     async def done(self, request: ChatRequest, outcome: Outcome) -> None:
         """Store the turn, or give it up."""
