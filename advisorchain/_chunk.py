@@ -45,6 +45,8 @@ _CHUNK_KINDS: Final = {
 
 def _check_chunk(chunk: ChatChunk) -> None:
     check_kinds(chunk, _CHUNK_KINDS)
+    if chunk.metadata and not isinstance(chunk.metadata.get("message", {}), Mapping):
+        raise InvalidInputError(f"`metadata['message']` of a ChatChunk is {kind_of(chunk.metadata['message'])}; give a dict")
     if chunk.boundary not in (None, "round", "attempt"):
         raise InvalidInputError('`boundary` of a ChatChunk is neither "round" nor "attempt"')
     for piece in chunk.tool_calls:

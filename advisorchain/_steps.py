@@ -213,4 +213,4 @@ def _check_place(step: Step, inner: tuple[Any, ...]) -> None:
     """Let an advisor that has a `misplaced(inner)` say what is wrong with its place around these, outermost first."""
     misplaced = getattr(step.advisor, "misplaced", None)
     if inner and callable(misplaced) and (why := misplaced(inner)):
-        warnings.warn(f"advisor `{step.name}`: {why}", AdvisorOrderWarning, stacklevel=5)
+        warnings.warn(f"advisor `{step.name}`: {why}", AdvisorOrderWarning, stacklevel=4)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisorchain.aggregate import Fold, as_chunk, carrying, fold_chunks, merged_context
-from advisorchain.errors import ModelResponseError
+from advisorchain.errors import InvalidInputError, MessageError, ModelResponseError
 from advisorchain.exchange import ChatChunk, ChatResponse, ToolCallChunk
 from advisorchain.messages import AssistantMessage, ImagePart, TextPart, ToolCall, ToolMessage, Usage
 
@@ -86,6 +86,28 @@ def test_a_chunk_with_nothing_is_a_chunk_all_the_same() -> None:
 def test_the_last_finish_reason_that_was_told_is_kept(reasons: list[str | None], expected: str | None) -> None:
     chunks = [ChatChunk("a"), *(ChatChunk(finish_reason=reason) for reason in reasons)]
     assert fold_chunks(chunks).finish_reason == expected
+
+
+def test_B082_what_belongs_to_a_message_is_on_the_message_that_a_stream_makes() -> None:
+    signed = {"message": {"signature": "a1"}, "id": "r-1"}
+    first = [ChatChunk("one", metadata=signed), ChatChunk(metadata={"message": {"more": [1]}})]
+    response = fold_chunks(
+        [*first, ChatChunk("two", boundary="round"), ChatChunk(metadata={"message": {"signature": "b2"}})]
+    )
+    assert [dict(message.metadata) for message in response.turn] == [{"signature": "a1", "more": [1]}, {"signature": "b2"}]
+    assert (response.id, response.metadata) == ("r-1", {})
+
+
+def test_B082_what_belongs_to_a_message_passes_on_in_one_chunk() -> None:
+    response = ChatResponse(AssistantMessage("hi", metadata={"signature": "a1"}))
+    assert fold_chunks([as_chunk(response)]).message == response.message
+
+
+def test_what_belongs_to_a_message_is_a_dict_of_json() -> None:
+    with pytest.raises(InvalidInputError, match="message"):
+        ChatChunk(metadata={"message": "text"})
+    with pytest.raises(MessageError, match="metadata"):
+        fold_chunks([ChatChunk("x", metadata={"message": {"key": object()}})])
 
 
 def test_metadata_is_merged_and_null_erases_nothing() -> None:

@@ -11,8 +11,16 @@ import pytest
 
 from advisorchain.chain import AdvisorChain
 from advisorchain.errors import ConversationIdError, InvalidInputError, MessageError
-from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, ToolCallChunk
-from advisorchain.messages import AssistantMessage, ToolMessage, Usage, UserMessage
+from advisorchain.exchange import (
+    ChatChunk,
+    ChatOptions,
+    ChatRequest,
+    ChatResponse,
+    OutputSchema,
+    ToolCallChunk,
+    ToolDefinition,
+)
+from advisorchain.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, Usage, UserMessage
 
 PROMPT = (UserMessage("u"),)
 
@@ -240,3 +248,27 @@ async def test_half_a_character_in_a_chunk_is_a_clear_error() -> None:
 def test_a_field_of_another_kind_is_told_where_it_is_made(make: Callable[[], Any], named: str) -> None:
     with pytest.raises(InvalidInputError, match=named):
         make()
+
+
+def test_what_is_new_is_neither_system_nor_recalled_nor_made() -> None:
+    old, answer, new = UserMessage("old"), AssistantMessage("answer"), UserMessage("new")
+    call = AssistantMessage(tool_calls=(ToolCall("c1", "look"),))
+    result = ToolMessage("found", tool_call_id="c1")
+    request = ChatRequest((SystemMessage("be brief"), old, answer, new, call, result), made=2, recalled=2)
+    assert request.new == (new,)
+    inserted = request.replace(messages=(SystemMessage("first"), *request.messages))
+    assert inserted.new == (new,)
+    assert request.replace(recalled=0).new == (old, answer, new)
+    assert pickle.loads(pickle.dumps(request)).recalled == 2
+
+
+def test_options_tell_tools_and_the_form_of_the_answer() -> None:
+    tool = ToolDefinition("look", "Looks.", {"type": "object"})
+    options = ChatOptions(tools=[tool], tool_choice="look", output=OutputSchema({"type": "object"}))  # type: ignore[arg-type]
+    assert options.tools == (tool,)
+    with pytest.raises(InvalidInputError, match="name"):
+        ToolDefinition("")
+    with pytest.raises(InvalidInputError, match="name"):
+        OutputSchema({}, "no blanks")
+    with pytest.raises(InvalidInputError, match="parameters"):
+        ToolDefinition("look", parameters={"x": object()})

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain, AdvisorRow
-from advisorchain.errors import AdvisorChainError, ConfigurationError, InvalidInputError, UnknownAdvisorError
+from advisorchain.errors import (
+    AdvisorChainError,
+    AdvisorOrderWarning,
+    ConfigurationError,
+    InvalidInputError,
+    UnknownAdvisorError,
+)
 from advisorchain.exchange import ChatRequest, ChatResponse
+from advisorchain.memory import ChatMemory
 from advisorchain.testing import RecordingAdvisor, ScriptedModel, Seen, labels
 
 
@@ -338,3 +346,27 @@ def test_a_dataclass_advisor_with_fields_that_must_be_given() -> None:
             return request
 
     assert Guard("guard", "there").name == "guard"
+
+
+class Judge(BaseAdvisor):
+    """Must stand further in than what keeps answers."""
+
+    name = "judge"
+
+    def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+        return response
+
+    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
+        kept = [advisor.name for advisor in inner if getattr(advisor, "keeps_answers", False)]
+        return f"`{kept[0]}` keeps what it refuses; give it an order beyond" if kept else None
+
+
+def test_an_advisor_that_is_misplaced_says_so_when_the_chain_is_built() -> None:
+    memory = MessageChatMemoryAdvisor(ChatMemory(), order=5)
+    with pytest.warns(AdvisorOrderWarning, match="advisor `judge`: `memory` keeps what it refuses") as told:
+        AdvisorChain(ScriptedModel("x"), [memory, Judge()])
+    assert told[0].filename == __file__
+    chain = AdvisorChain(
+        ScriptedModel("x"), [MessageChatMemoryAdvisor(ChatMemory()), Judge()]
+    )  # no warning, or it would fail
+    assert [row.name for row in chain.describe()] == ["memory", "judge"]
