@@ -7,7 +7,7 @@
     ├── InvalidInputError (ValueError)         a prompt, option or context that cannot be sent
     │   ├── MessageError                       a message that cannot be made, or loaded from JSON
     │   ├── ConversationIdError                no conversation id, or one that no store can keep
-    │   └── ToolArgumentsError                 arguments of a tool call that are not one JSON object
+    │   └── ToolArgumentsError                 arguments of a tool call that are not one JSON object, or do not fit the tool
     ├── AdvisorContractError (TypeError)       a hook or an advisor gave back the wrong thing
     ├── StreamError (RuntimeError)             a stream used in a way that cannot work
     ├── CallTimeoutError (TimeoutError)        `timeout=` of a call or stream ran out
@@ -95,7 +95,7 @@ class ConversationIdError(InvalidInputError):
 
 
 class ToolArgumentsError(InvalidInputError):
-    """The arguments of a tool call are not one JSON object."""
+    """The arguments of a tool call are not one JSON object, or do not fit the tool."""
 
 
 class AdvisorContractError(AdvisorChainError, TypeError):

@@ -137,13 +137,15 @@ class ToolCall:
     arguments: Text = "{}"
 
     def parsed(self) -> dict[str, Any]:
-        """The arguments as a dict (blank text is no arguments); ToolArgumentsError when they are no JSON object."""
+        """The arguments as a dict (blank text and `null` are none); ToolArgumentsError when they are no JSON object."""
         if not self.arguments.strip():
             return {}
         try:
             value = json.loads(self.arguments)
         except (ValueError, RecursionError):
             raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are not one JSON object") from None
+        if value is None:
+            return {}
         if not isinstance(value, dict):
             found = kind_of(value)
             raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are {found}, not a JSON object")

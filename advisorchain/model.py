@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-_T = TypeVar("_T")
-
 from advisorchain._output_prompt import in_words
 from advisorchain.errors import ConfigurationError, ModelResponseError, dropped, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
@@ -20,6 +18,8 @@ from advisorchain.messages import AssistantMessage
 from advisorchain.options import NO_OPTIONS
 
 __all__ = ["ChatModel", "ModelFunctions", "ModelLike", "as_model", "is_async"]
+
+_T = TypeVar("_T")
 
 
 class ChatModel(Protocol):

@@ -21,6 +21,7 @@ from advisorchain.memory.urls import open_repository
 __all__ = ["default_memory", "load_model", "load_part", "open_memory"]
 
 _SQLITE: Final = "sqlite:///"
+_PROVIDERS: Final = {"openai": "openai:gpt-5-mini", "anthropic": "anthropic:claude-haiku-5-5"}
 _NOT_THEIRS: Final = (
     "<frozen ",
     str(Path(__file__).parent.parent) + os.sep,
@@ -75,17 +76,32 @@ def load_model(name: str, on_load: Callable[[float | None], None]) -> Any:
     """The model that `--model` names.
 
     Raises:
-        ConfigurationError: it names none.
+        ConfigurationError: it names none, or a provider's key is missing.
         ModelNotFoundError: there is no such file.
     """
-    kind, separator, file = name.partition(":")
+    kind, separator, rest = name.partition(":")
+    if kind in _PROVIDERS:
+        return _provider_model(kind, rest.strip())
     if kind != "gguf":
-        return load_part("--model", name, "gguf, gguf:FILE or module:attr")
-    if separator and not file:
+        return load_part("--model", name, "gguf, gguf:FILE, openai:NAME, anthropic:NAME or module:attr")
+    if separator and not rest:
         raise ConfigurationError("`--model` is `gguf:` without a file; give gguf:FILE, or gguf for the small model")
     from advisorchain.models.llama_cpp import LlamaCppModel  # needs the extra `local`, which other models do not
 
-    return LlamaCppModel(file or None, on_load=on_load)
+    return LlamaCppModel(rest or None, on_load=on_load)
+
+
+def _provider_model(kind: str, name: str) -> Any:
+    """A provider's model. Its key, and where its server is, are in the environment, as its SDK has it."""
+    if not name:
+        raise ConfigurationError(f"`--model` is `{kind}:` without a name; give {kind}:NAME, such as {_PROVIDERS[kind]}")
+    if kind == "openai":
+        from advisorchain.models.openai import OpenAIModel  # each needs the extra of its name
+
+        return OpenAIModel(name)
+    from advisorchain.models.anthropic import AnthropicModel
+
+    return AnthropicModel(name)
 
 
 def load_part(option: str, name: str, forms: str = "module:attr") -> Any:

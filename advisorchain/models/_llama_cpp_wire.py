@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from advisorchain.errors import InvalidInputError, ModelError, kind_of
+from advisorchain.errors import ContextLengthError, InvalidInputError, ModelError, kind_of
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest
-from advisorchain.messages import AssistantMessage, Message, RefusalPart, TextPart, ToolMessage, Usage
+from advisorchain.messages import AssistantMessage, Message, RefusalPart, TextPart, ToolMessage
+from advisorchain.models._openai_chat import chat_usage
 
 __all__ = ["ChunkReader", "request_body"]
 
@@ -17,17 +18,21 @@ _SEED: Final = 1
 
 
 def request_body(request: ChatRequest, *, stop: tuple[str, ...]) -> dict[str, Any]:
-    """What to ask; `stop` is added to the request's own.
+    """What to ask; `stop` is added to the request's own, unless the answer has a form: a line's end is no end of JSON.
 
     Raises:
         InvalidInputError: the request has images, sounds, files or tools.
     """
+    if request.options.tools:
+        raise InvalidInputError("`options.tools` are given, but `LlamaCppModel` calls no tools; leave them out")
+    form = request.options.output
     return {
         "messages": [{"role": message.role, "content": _text(message)} for message in request.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_progress": True,  # a sign of life for each batch of the prompt, so that reading it can be stopped
-        **_sampling(request.options, stop),
+        **({"json_schema": form.schema} if form is not None else {}),
+        **_sampling(request.options, () if form is not None else stop),
     }
 
 
@@ -49,7 +54,7 @@ class ChunkReader:
         choice = piece["choices"][0] if piece.get("choices") else {}
         delta = choice.get("delta") or {}
         text, reasoning = self._trimmed(delta.get("content") or ""), delta.get("reasoning_content") or None
-        finish_reason, usage = choice.get("finish_reason"), _usage(piece.get("usage"))
+        finish_reason, usage = choice.get("finish_reason"), chat_usage(piece.get("usage"))
         self.finished = self.finished or finish_reason is not None
         if not (text or reasoning or finish_reason or usage):
             return None
@@ -66,7 +71,7 @@ class ChunkReader:
     def _failed(self, error: Mapping[str, Any]) -> ModelError:
         if error.get("type") == "exceed_context_size_error":
             needed, room = error.get("n_prompt_tokens"), error.get("n_ctx")
-            return ModelError(
+            return ContextLengthError(
                 f"the prompt has {needed} tokens, but the context of `{self._name}` has {room}; "
                 "give a larger `context_length`, or let memory recall fewer messages"
             )
@@ -106,15 +111,3 @@ def _sampling(options: ChatOptions, stop: tuple[str, ...]) -> dict[str, Any]:
         "stop": [*stop, *options.stop] or None,
     }
     return {**{name: value for name, value in given.items() if value is not None}, **options.extra}
-
-
-def _usage(report: Mapping[str, Any] | None) -> Usage | None:
-    if report is None:
-        return None
-    details = report.get("prompt_tokens_details") or {}
-    return Usage(
-        report.get("prompt_tokens"),
-        report.get("completion_tokens"),
-        report.get("total_tokens"),
-        cached_tokens=details.get("cached_tokens"),
-    )

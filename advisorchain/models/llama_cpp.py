@@ -66,6 +66,7 @@ class LlamaCppModel:
     """
 
     provider = "llama_cpp"
+    native_output = True  # llama.cpp lets the model say only what the schema's grammar allows
 
     def __init__(
         self,

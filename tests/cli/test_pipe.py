@@ -69,7 +69,7 @@ def test_a_timeout_is_one_line_and_status_1(run: Run) -> None:
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (("--model", "gpt"), "`--model` is `gpt`; give gguf, gguf:FILE or module:attr"),
+        (("--model", "gpt"), "`--model` is `gpt`; give gguf, gguf:FILE, openai:NAME, anthropic:NAME or module:attr"),
         (("--model", "nowhere:model"), "names the module `nowhere`, which is not there"),
         (("--model", "scripted:nothing"), "`scripted` has no `nothing`"),
         (("--model", "broken:model"), "`broken` cannot be imported: ZeroDivisionError"),

@@ -21,7 +21,7 @@ import pytest
 from advisorchain import AdvisorChain
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.errors import ConfigurationError, InvalidInputError, MissingExtraError, ModelError, ModelNotFoundError
-from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest
+from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, OutputSchema, ToolDefinition
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import AssistantMessage, ImagePart, Message, SystemMessage, TextPart, ToolMessage, UserMessage
 from advisorchain.testing import check_model
@@ -367,3 +367,21 @@ def test_missing_library_names_the_command() -> None:
 async def test_the_local_model_keeps_the_laws_of_models(model: LlamaCppModel) -> None:
     # not deterministic: which of its slots has read how much of a prompt before may turn a near tie between two words
     await check_model(lambda: model, prompt="What is the capital of Spain?", deterministic=False)
+
+
+async def test_an_answer_has_the_form_that_is_asked_for(model: LlamaCppModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+        "additionalProperties": False,
+    }
+    options = ChatOptions(output=OutputSchema(schema))
+    said = json.loads(await answer(model, "Bob is 34 years old. Give me the person.", options=options))
+    assert set(said) == {"name", "age"}
+    assert isinstance(said["age"], int)
+
+
+async def test_tools_are_refused(model: LlamaCppModel) -> None:
+    with pytest.raises(InvalidInputError, match=r"`options\.tools`"):
+        await answer(model, "x", options=ChatOptions(tools=(ToolDefinition("look"),)))
