@@ -32,6 +32,7 @@ __all__ = [
     "current_context",
     "done_failed",
     "end_span",
+    "log_event",
     "start_span",
     "wanted",
 ]
@@ -71,6 +72,11 @@ def _tell(logger: Any, level: str, event: str, **data: Any) -> None:
         getattr(logger, level)(event, **data)
     except Exception:
         _STDLIB_LOGGER.warning("advisorchain.log.failed", exc_info=True)
+
+
+def log_event(level: str, event: str, **data: Any) -> None:
+    """Log an event of an advisor, where the events of chains go. What `data` may tell is the advisor's to decide."""
+    _tell(_logger(), level, event, **data)
 
 
 def done_failed(advisor: str, order: int, error: BaseException) -> None:

@@ -1,36 +1,13 @@
-"""An around advisor: ask the rest of the chain again, but only while nothing has been shown.
+"""Ask again when the model fails, as long as nothing was shown. The policy is tenacity's (extra `retry`).
 
 Run: python examples/retry.py
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-
 import anyio
+from tenacity import RetryCallState, stop_after_attempt
 
-from advisorchain import AdvisorChain, AroundAdvisor, ChatRequest, Next, StreamItem
-
-
-class RetryOnce(AroundAdvisor):
-    """Written once, it serves calls and streams: in a call, `next` gives one chunk and the response."""
-
-    name = "retry"
-    order = 100
-
-    async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
-        shown = False
-        try:
-            async with aclosing(next(request)) as items:
-                async for item in items:
-                    shown = True
-                    yield item
-        except ConnectionError as error:
-            if shown:
-                raise
-            print(f"[{error}; once more]")
-            async with aclosing(next(request)) as items:
-                async for item in items:
-                    yield item
+from advisorchain import AdvisorChain, ChatRequest
+from advisorchain.advisors.retry import RetryAdvisor
 
 
 class Flaky:
@@ -46,9 +23,16 @@ class Flaky:
         return "Now I can hear you."
 
 
+def wait(state: RetryCallState) -> float:
+    """Seconds until the next attempt. Leave it out for a random time that grows, or take one of tenacity's `wait_…`."""
+    print(f"[{state.outcome and state.outcome.exception()}; once more]")
+    return 0
+
+
 async def main() -> None:
-    print((await AdvisorChain(Flaky(), [RetryOnce()]).call("Hello?")).text)
-    async with AdvisorChain(Flaky(), [RetryOnce()]).stream("Hello?") as stream:
+    retry = RetryAdvisor(stop=stop_after_attempt(4), wait=wait)
+    print((await AdvisorChain(Flaky(), [retry]).call("Hello?")).text)
+    async with AdvisorChain(Flaky(), [retry]).stream("Hello?") as stream:
         print("".join([chunk.text async for chunk in stream]))
 
 

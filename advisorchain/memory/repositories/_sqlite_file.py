@@ -1,4 +1,4 @@
-"""A SQLite file with our schema: one connection, opened on first use, that only one thread at a time works with."""
+"""A SQLite file with a schema of ours: one connection, opened on first use, that only one thread at a time works with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from anyio import CancelScope
 
@@ -19,12 +19,28 @@ _T = TypeVar("_T")
 
 MEMORY: Final = ":memory:"
 SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL")
-_APPLICATION: Final = 0x61647663  # "advc" in the file's header: this file is ours
-_VERSION: Final = 1
 _SLICE: Final = 0.25  # seconds that SQLite waits for a lock before we look whether our caller is cancelled
 
+
+class Form(NamedTuple):
+    """What one of our files holds.
+
+    Attributes:
+        owner, what: in errors, whose file it is, and what works on it.
+        application: the number in the file's header that says that it is ours.
+        version: of the schema.
+        schema: statements that make it.
+    """
+
+    owner: str
+    what: str
+    application: int
+    version: int
+    schema: str
+
+
 # STRICT would need SQLite 3.37; a log's rows are clustered by conversation, lane and sequence.
-_SCHEMA: Final = f"""
+_CONVERSATIONS: Final = """
 CREATE TABLE conversations (
     key INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -61,9 +77,8 @@ CREATE TABLE leases (
     owner TEXT NOT NULL,
     expires REAL NOT NULL
 );
-PRAGMA application_id = {_APPLICATION};
-PRAGMA user_version = {_VERSION};
 """
+CONVERSATIONS: Final = Form("chat memory", "the repository", 0x61647663, 1, _CONVERSATIONS)  # "advc"
 
 
 class SqliteFile:
@@ -72,15 +87,16 @@ class SqliteFile:
     A unit of work that began also ends when its task is cancelled; one that waits for another process's lock gives up.
     """
 
-    def __init__(self, path: str | os.PathLike[str], synchronous: str, timeout: float) -> None:
+    def __init__(self, path: str | os.PathLike[str], synchronous: str, timeout: float, form: Form = CONVERSATIONS) -> None:
         self.path = _checked_path(path)
         if synchronous not in SYNCHRONOUS:
             raise ConfigurationError(f"`synchronous` is {synchronous!r}; give one of {', '.join(SYNCHRONOUS)}")
         if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
             raise ConfigurationError("`timeout` must be a number of seconds, 0 or more")
+        self._form = form
         self._synchronous = synchronous
         self._timeout = timeout
-        self._thread = OwnThread(f"the repository on `{self.path}`")
+        self._thread = OwnThread(f"{form.what} on `{self.path}`")
         self._connection: sqlite3.Connection | None = None
         self.on_open: Callable[[], None] = lambda: None  # for what was known of another file at this path
         self._place: tuple[str, int, int] | None = None  # the open file's path, device and number
@@ -105,7 +121,7 @@ class SqliteFile:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StorageError(f"the repository on `{self.path}` is closed; make a new one")
+            raise StorageError(f"{self._form.what} on `{self.path}` is closed; make a new one")
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -156,12 +172,12 @@ class SqliteFile:
         connection = sqlite3.connect(self.path, timeout=_SLICE, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("BEGIN")
-            ours = _is_ours(connection, self.path)
+            ours = _is_ours(connection, self.path, self._form)
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
             if not ours:
-                _make_schema(connection, self.path)
+                _make_schema(connection, self.path, self._form)
         except BaseException:
             connection.close()
             raise
@@ -192,29 +208,31 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def _is_ours(connection: sqlite3.Connection, path: str) -> bool:
+def _is_ours(connection: sqlite3.Connection, path: str, form: Form) -> bool:
     """Whether the schema is there; False for a new file. StorageError for another program's or a newer version's.
 
     To be called in a transaction, or a file that another process is making looks like another program's.
     """
     version = _pragma(connection, "user_version")
-    if _pragma(connection, "application_id") == _APPLICATION:
-        if version > _VERSION:
+    if _pragma(connection, "application_id") == form.application:
+        if version > form.version:
             raise StorageError(
-                f"`{path}` was written by a newer advisorchain (schema {version}, this one knows {_VERSION}); update it"
+                f"`{path}` was written by a newer advisorchain (schema {version}, this one knows {form.version}); update it"
             )
         return True
     if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-        raise StorageError(f"`{path}` is the database of another program; give chat memory a file of its own")
+        raise StorageError(f"`{path}` is the database of another program; give {form.owner} a file of its own")
     return False
 
 
-def _make_schema(connection: sqlite3.Connection, path: str) -> None:
+def _make_schema(connection: sqlite3.Connection, path: str, form: Form) -> None:
     """All of the schema or, when it fails and the connection is closed, nothing."""
     connection.execute("BEGIN IMMEDIATE")
-    if not _is_ours(connection, path):  # another process may have been faster
-        for statement in _SCHEMA.split(";"):
+    if not _is_ours(connection, path, form):  # another process may have been faster
+        for statement in form.schema.split(";"):
             connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {form.application}")
+        connection.execute(f"PRAGMA user_version = {form.version}")
     connection.execute("COMMIT")
 
 

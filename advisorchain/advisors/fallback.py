@@ -1,0 +1,157 @@
+"""Other models, asked in turn when the first one fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from advisorchain.advisor import AroundAdvisor, Next, StreamItem
+from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
+from advisorchain.advisors._orders import FALLBACK_ORDER
+from advisorchain.chain import AdvisorChain
+from advisorchain.errors import ConfigurationError, kind_of
+from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse
+from advisorchain.model import ModelLike, as_model, is_async
+
+__all__ = ["FallbackAdvisor"]
+
+When: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+
+
+class FallbackAdvisor(AroundAdvisor):
+    """Asks other models, in turn, when the rest of the chain fails.
+
+    Another model is asked with the same messages, conversation id, context and options, but for `options.model`, which
+    names one of the first provider's. Each is a chain of its own, with a trace of its own; give an AdvisorChain to put
+    advisors around one, such as its own retries or options, but no memory: that is around this advisor. To the advisors of
+    such a chain all messages are new, also those that were recalled.
+
+    The answer of another model has that model's name in `metadata["fallback"]`, and in `model` where it tells none itself.
+    When all fail, the first error is raised as it is, with notes of the others.
+
+    The models stay their giver's to open and close: `async with chain` does not enter them.
+
+    Args:
+        models: chat models, model functions or chains.
+        when: on which errors: exception types, or a function of the error; by default ModelError, ConnectionError and
+            TimeoutError. Cancellation is never one.
+        after_first_chunk: when a stream fails after something was shown: "raise" the error; or make another "attempt",
+            whose first chunk has `boundary="attempt"` and tells in `withdraws` how many messages no longer count.
+        name: unique in the chain.
+        order: inside the tool loop and around a retry by default, so that another model is asked when the retries of the
+            first are used up.
+
+    Raises:
+        ConfigurationError: an argument that cannot work.
+    """
+
+    def __init__(
+        self,
+        *models: ModelLike | AdvisorChain,
+        when: When = is_outage,
+        after_first_chunk: AfterFirstChunk = "raise",
+        name: str = "fallback",
+        order: int = FALLBACK_ORDER,
+    ) -> None:
+        if not models:
+            raise ConfigurationError("a FallbackAdvisor without a model; give one or more")
+        self.chains = tuple(_as_chain(model) for model in models)
+        self.when = _checked_when(when)
+        self.after_first_chunk = checked_setting(after_first_chunk)
+        self.name = name
+        self.order = order
+
+    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
+        """Around memory, the other models would be asked without the history, and nothing of it would be kept."""
+        kept = next((advisor.name for advisor in inner if getattr(advisor, "keeps_answers", False)), None)
+        if kept is None:
+            return None
+        return f"the other models are not asked through `{kept}`, which is further in; give a higher `order`"
+
+    def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
+        """The rest of the chain, then the other models, until one does not fail."""
+        turns = _Turns(self)
+        return streamed(lambda: turns.streamed(request, next), turns.failed, self.after_first_chunk)
+
+    async def advise_call(
+        self, request: ChatRequest, next: Callable[[ChatRequest], Awaitable[ChatResponse]]
+    ) -> ChatResponse:
+        """As `around`, for a call."""
+        turns = _Turns(self)
+        while True:
+            try:
+                return await turns.called(request, next)
+            except Exception as error:
+                await turns.failed(error)
+
+
+class _Turns:
+    """Whose turn it is in one call."""
+
+    def __init__(self, advisor: FallbackAdvisor) -> None:
+        self._advisor = advisor
+        self._failures: list[Exception] = []
+
+    @property
+    def _chain(self) -> AdvisorChain | None:
+        return self._advisor.chains[len(self._failures) - 1] if self._failures else None
+
+    async def called(self, request: ChatRequest, next: Callable[[ChatRequest], Awaitable[ChatResponse]]) -> ChatResponse:
+        chain = self._chain
+        return await next(request) if chain is None else _marked(await chain.call(**_asked(request)), chain)
+
+    def streamed(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
+        chain = self._chain
+        return next(request) if chain is None else _streamed(chain, request)
+
+    async def failed(self, error: Exception) -> None:
+        """Return when there is another model to ask, or raise: there is none, or this error is not one of `when`."""
+        if not self._advisor.when(error):
+            raise error
+        self._failures.append(error)
+        if len(self._failures) <= len(self._advisor.chains):
+            return
+        first, *others = self._failures
+        for chain, other in zip(self._advisor.chains, others, strict=True):
+            told = f"model `{chain.name}` of advisor `{self._advisor.name}` failed too: {type(other).__name__}"
+            if told not in getattr(first, "__notes__", ()):
+                first.add_note(told)
+        raise first
+
+
+async def _streamed(chain: AdvisorChain, request: ChatRequest) -> AsyncGenerator[StreamItem, None]:
+    async with chain.stream(**_asked(request)) as stream:
+        async for chunk in stream:
+            yield chunk
+        yield _marked(stream.response, chain)
+
+
+def _asked(request: ChatRequest) -> dict[str, Any]:
+    return {
+        "prompt": request.messages,
+        "conversation_id": request.conversation_id,
+        "options": _without_model(request.options),
+        "context": request.context,
+    }
+
+
+def _without_model(options: ChatOptions) -> ChatOptions:
+    return options if options.model is None else replace(options, model=None)
+
+
+def _marked(response: ChatResponse, chain: AdvisorChain) -> ChatResponse:
+    return response.replace(model=response.model or chain.name, metadata={**response.metadata, "fallback": chain.name})
+
+
+def _as_chain(model: Any) -> AdvisorChain:
+    return model if isinstance(model, AdvisorChain) else AdvisorChain(model, name=as_model(model).name)
+
+
+def _checked_when(when: Any) -> Callable[[Exception], bool]:
+    kinds = when if isinstance(when, tuple) else (when,)
+    if kinds and all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        return lambda error: isinstance(error, kinds)
+    if isinstance(when, type | tuple) or not callable(when) or is_async(when):
+        raise ConfigurationError(f"`when` is {kind_of(when)}; give exception types, or a plain function of the error")
+    return when  # type: ignore[no-any-return]
