@@ -1,6 +1,7 @@
 """Advisors around chat models: an ordered chain, the same in a call and in a stream.
 
-Here: `AdvisorChain`, the kinds of advisors, messages, requests, responses and chunks. Elsewhere:
+Here: `AdvisorChain`, `ChatClient` and `SyncChatClient`, the kinds of advisors, messages, requests, responses and chunks.
+Elsewhere:
 
 - `advisorchain.advisors`: advisors that are ready, such as `MessageChatMemoryAdvisor`
 - `advisorchain.memory`: `ChatMemory`, policies, repositories, `open_repository`
@@ -8,6 +9,11 @@ Here: `AdvisorChain`, the kinds of advisors, messages, requests, responses and c
 - `advisorchain.testing`: `ScriptedModel`, recorders, and the laws that advisors, models and repositories are checked by
 - `advisorchain.errors`: every error
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from advisorchain._version import __version__
 from advisorchain.advisor import (
@@ -46,6 +52,12 @@ from advisorchain.messages import (
 from advisorchain.model import ChatModel, ModelLike
 from advisorchain.telemetry import Telemetry
 
+if TYPE_CHECKING:
+    from advisorchain.client import ChatClient, ClientStream, TypedResponse, TypedStream
+    from advisorchain.hooks import after, before
+    from advisorchain.prompt_template import PromptTemplate
+    from advisorchain.sync_client import SyncChatClient
+
 __all__ = [
     "CHAT_MEMORY_ORDER",
     "HIGHEST_PRECEDENCE",
@@ -61,19 +73,23 @@ __all__ = [
     "AudioPart",
     "BaseAdvisor",
     "ChatChunk",
+    "ChatClient",
     "ChatModel",
     "ChatOptions",
     "ChatRequest",
     "ChatResponse",
     "ChatStream",
+    "ClientStream",
     "FilePart",
     "ImagePart",
     "Message",
     "ModelLike",
     "Next",
     "Outcome",
+    "PromptTemplate",
     "RefusalPart",
     "StreamItem",
+    "SyncChatClient",
     "SystemMessage",
     "Telemetry",
     "TextPart",
@@ -81,9 +97,36 @@ __all__ = [
     "ToolCall",
     "ToolCallChunk",
     "ToolMessage",
+    "TypedResponse",
+    "TypedStream",
     "Usage",
     "UserMessage",
     "__version__",
+    "after",
+    "before",
     "dump_message",
     "load_message",
 ]
+
+# Loaded when they are first asked for: a program that builds its chains itself needs no client, nor what a client imports.
+_LATER: Final = {
+    "ChatClient": "client",
+    "ClientStream": "client",
+    "PromptTemplate": "prompt_template",
+    "SyncChatClient": "sync_client",
+    "TypedResponse": "client",
+    "TypedStream": "client",
+    "after": "hooks",
+    "before": "hooks",
+}
+
+if not TYPE_CHECKING:  # to a type checker it would say that there is a name for everything
+
+    def __getattr__(name: str) -> Any:
+        if (module := _LATER.get(name)) is None:
+            raise AttributeError(f"module `{__name__}` has no `{name}`")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, Self, TypeAlias, get_args
 
 from anyio import move_on_after
 
 from advisorchain.advisor import CHAT_MEMORY_ORDER, BaseAdvisor, Outcome
 from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse, checked_conversation_id
-from advisorchain.memory.chat_memory import ChatMemory, Turn
+from advisorchain.memory.chat_memory import ChatMemory
 from advisorchain.memory.repository import distinct_systems
+from advisorchain.memory.turns import LastTurn, Turn
 from advisorchain.messages import AssistantMessage, Message, SystemMessage
 
 __all__ = ["MessageChatMemoryAdvisor"]
@@ -75,11 +77,12 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         self.order = order
         self.interrupted: Interrupted = interrupted
         self.remember: Remember = remember
+        self._replaces: LastTurn | None = None
 
     async def before(self, request: ChatRequest) -> ChatRequest:
         """Begin a turn: history, then the prompt, under the system messages."""
         conversation_id = checked_conversation_id(request.conversation_id)
-        turn = await self.chat_memory.begin(conversation_id, request.messages)
+        turn = await self.chat_memory.begin(conversation_id, request.messages, replacing=self._replaces)
         messages = system_first(turn.history, request.messages)
         recalled = sum(not isinstance(message, SystemMessage) for message in turn.history)
         local = {**request.local, self.name: turn}
@@ -95,6 +98,12 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
             await turn.abandon()
         else:
             await _commit(turn, messages, shielded=outcome.status == "ok")
+
+    def replacing(self, last: LastTurn) -> Self:
+        """The same advisor for one call, whose turn takes the place of the last one: see `ChatMemory.begin`."""
+        advisor = copy(self)
+        advisor._replaces = last
+        return advisor
 
 
 def system_first(history: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:

@@ -4,11 +4,12 @@
 carries, its repository where conversations are kept; any policy goes with any repository.
 """
 
-from advisorchain.memory.chat_memory import ChatMemory, Turn
+from advisorchain.memory.chat_memory import ChatMemory
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow, Unbounded
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, Page, Recall
+from advisorchain.memory.turns import LastTurn, Turn
 from advisorchain.memory.urls import open_repository
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Conversation",
     "Entry",
     "InMemoryChatMemoryRepository",
+    "LastTurn",
     "MemoryPolicy",
     "MessageWindow",
     "Page",

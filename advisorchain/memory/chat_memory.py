@@ -12,9 +12,9 @@ from typing import Any, Final, Self
 from uuid import uuid4
 
 from advisorchain.errors import (
-    ChatMemoryError,
     ConfigurationError,
     ConversationConflictError,
+    ConversationDeletedError,
     InvalidInputError,
     MessageError,
     kind_of,
@@ -30,61 +30,13 @@ from advisorchain.memory.repository import (
     all_entries,
     checked_batch,
 )
+from advisorchain.memory.turns import LastTurn, ReplacingTurn, Turn
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolMessage, dump_message, load_message
 
-__all__ = ["ChatMemory", "Turn", "recalled_once"]
+__all__ = ["ChatMemory", "recalled_once"]
 
 _SNAPSHOT_TRIES: Final = 20
 _FORMAT: Final = 1  # of a snapshot
-
-
-class Turn:
-    """One turn of a conversation: what it recalls, and the one batch that it may store.
-
-    Attributes:
-        conversation_id: whose turn it is.
-        turn_id: what its entries in the log will have in common.
-        history: the messages to put before the prompt.
-        new: the prompt's messages that are not in the log yet, without system messages. `commit` stores them first.
-    """
-
-    __slots__ = ("_abandoned", "_incarnation", "_repository", "conversation_id", "history", "new", "turn_id")
-
-    def __init__(
-        self,
-        repository: ChatMemoryRepository,
-        conversation_id: str,
-        incarnation: int,
-        history: tuple[Message, ...],
-        new: tuple[Message, ...],
-    ) -> None:
-        self._repository = repository
-        self._incarnation = incarnation
-        self._abandoned = False
-        self.conversation_id = conversation_id
-        self.turn_id = uuid4().hex
-        self.history = history
-        self.new = new
-
-    async def commit(self, messages: Iterable[Message] = ()) -> None:
-        """Store the new messages and these after them, all or none. Once stored, committing again does nothing.
-
-        Other turns that were stored since this one began do no harm: a turn is whole, and turns are in order of completion.
-
-        Raises:
-            ConversationDeletedError: the conversation was deleted since the turn began.
-            ChatMemoryError: the turn was abandoned.
-            StorageError: the store cannot be written.
-        """
-        if self._abandoned:
-            raise ChatMemoryError("this `Turn` was abandoned; begin another one")
-        batch = (*self.new, *checked_batch(messages))
-        if batch:
-            await self._repository.append(self.conversation_id, batch, turn_id=self.turn_id, incarnation=self._incarnation)
-
-    async def abandon(self) -> None:
-        """Give the turn up: nothing is stored from now on. What was committed stays."""
-        self._abandoned = True
 
 
 class ChatMemory:
@@ -127,16 +79,55 @@ class ChatMemory:
         """Delete the conversation; False when there was none."""
         return await self.repository.delete(conversation_id)
 
-    async def begin(self, conversation_id: str, prompt: Iterable[Message]) -> Turn:
+    async def begin(self, conversation_id: str, prompt: Iterable[Message], *, replacing: LastTurn | None = None) -> Turn:
         """Begin a turn with this prompt, in one trip to the store. Nothing is stored before `commit`.
 
         See `recalled_once` for what is recalled and what is new.
+
+        Args:
+            conversation_id: whose turn it is.
+            prompt: the messages of the request.
+            replacing: what `last_turn` found. History is then what was before it, the last message of the prompt is always
+                new, and `commit` puts the turn in its place, if there is an answer.
+
+        Raises:
+            ConversationConflictError: others wrote to the conversation since `replacing` was looked up.
+            ConversationDeletedError: it was deleted since.
         """
         prompt = checked_batch(prompt)
         last = self.policy.last
-        recall = await self.repository.recall(conversation_id, last if last is None else last + len(prompt))
+        most = last if last is None else last + len(prompt)
+        if replacing is not None:
+            return await self._begin_again(conversation_id, prompt, most, replacing)
+        recall = await self.repository.recall(conversation_id, most)
         history, new = recalled_once(self.policy, recall, prompt)
         return Turn(self.repository, conversation_id, recall.incarnation, history, new)
+
+    async def _begin_again(
+        self, conversation_id: str, prompt: tuple[Message, ...], most: int | None, replacing: LastTurn
+    ) -> Turn:
+        if conversation_id != replacing.conversation_id:
+            raise InvalidInputError(
+                "`replacing` is a turn of another conversation: an advisor outside the memory changed `conversation_id`"
+            )
+        recall = await self.repository.recall(conversation_id, most, before=replacing.question.sequence)
+        if recall.incarnation != replacing.incarnation:
+            raise ConversationDeletedError("the conversation was deleted since its last turn was looked up")
+        if recall.revision != replacing.revision:
+            raise ConversationConflictError(
+                "the conversation was written to since its last turn was looked up; nothing was replaced. Look it up again",
+                expected=replacing.revision,
+                found=recall.revision,
+            )
+        said = tuple(message for message in prompt if not isinstance(message, SystemMessage))
+        history, new = recalled_once(self.policy, recall, said[:-1])  # asked twice in a row, the last is not the one before
+        return ReplacingTurn(self.repository, replacing, history, (*new, *said[-1:]))
+
+    async def last_turn(self, conversation_id: str) -> LastTurn | None:
+        """The last turn, to be replaced by another (`begin`); None: nobody has asked anything yet."""
+        recall = await self.repository.recall(conversation_id, 1)
+        question = next((entry for entry in recall.tail if entry.role == "user"), recall.question)
+        return None if question is None else LastTurn(conversation_id, question, recall.revision, recall.incarnation)
 
     async def count(self, conversation_id: str) -> int:
         """How many messages are stored, of any role; the policy plays no part."""

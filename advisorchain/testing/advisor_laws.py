@@ -46,6 +46,10 @@ class _Heard:
     response: ChatResponse
 
 
+def _chain_of(model: Any, advisors: list[Any]) -> Any:
+    return AdvisorChain(model, advisors, telemetry=None)
+
+
 @dataclass(slots=True)
 class _Bench:
     """What the laws are tried with."""
@@ -54,15 +58,16 @@ class _Bench:
     prompt: str
     script: Sequence[Reply]
     passes_errors: bool
+    build: Callable[[Any, list[Any]], Any] = _chain_of
 
     def model(self, *replies: Reply) -> ScriptedModel:
         return ScriptedModel(*(replies or self.script), repeat=True)
 
-    def chain(self, model: Any, outer: Sequence[Any] = (), inner: Sequence[Any] = ()) -> AdvisorChain:
+    def chain(self, model: Any, outer: Sequence[Any] = (), inner: Sequence[Any] = ()) -> Any:
         # an order at the very edge, and equal orders keep their sequence: nothing gets between
-        return AdvisorChain(model, [*outer, self.make(), *inner], telemetry=None)
+        return self.build(model, [*outer, self.make(), *inner])
 
-    async def ask(self, chain: AdvisorChain, mode: Mode, prompt: str | None = None, **more: Any) -> _Heard:
+    async def ask(self, chain: Any, mode: Mode, prompt: str | None = None, **more: Any) -> _Heard:
         request = {"conversation_id": "law", **more}
         if mode == "call":
             response = await chain.call(prompt or self.prompt, **request)
@@ -214,7 +219,7 @@ async def _concurrent_calls_never_meet(bench: _Bench) -> None:
         told: dict[int, str] = {}
 
         async def ask(
-            number: int, chain: AdvisorChain, found: dict[int, object], mode: Mode = mode, told: dict[int, str] = told
+            number: int, chain: Any, found: dict[int, object], mode: Mode = mode, told: dict[int, str] = told
         ) -> None:
             try:
                 prompt, conversation_id = f"{bench.prompt} {_mark(number)}", f"law {number}"
@@ -276,7 +281,7 @@ async def _done_exactly_once(bench: _Bench) -> None:
     _check_done(log, "a stream that was left early", "closed")
 
 
-def _recorded(bench: _Bench, model: ScriptedModel, log: list[Seen]) -> AdvisorChain:
+def _recorded(bench: _Bench, model: ScriptedModel, log: list[Seen]) -> Any:
     outer = RecordingAdvisor("law.outer", HIGHEST_PRECEDENCE, log)
     inner = RecordingAdvisor("law.inner", LOWEST_PRECEDENCE, log)
     return bench.chain(model, [outer], [inner, _YieldsTheTurn()])
@@ -303,7 +308,7 @@ async def _cancellation_goes_through(bench: _Bench) -> None:
         went_on = False
         async with create_task_group() as group:
 
-            async def ask(chain: AdvisorChain = chain, pause: Pause = pause, mode: Mode = mode) -> None:
+            async def ask(chain: Any = chain, pause: Pause = pause, mode: Mode = mode) -> None:
                 nonlocal went_on
                 await bench.ask(chain, mode)
                 went_on = True

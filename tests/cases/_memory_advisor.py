@@ -6,6 +6,7 @@ from typing import Any
 
 from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
+from advisorchain.client import ChatClient
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.memory import ChatMemory, MessageWindow
 from advisorchain.messages import AssistantMessage, Message, UserMessage
@@ -17,7 +18,7 @@ from ._reading import Fields, Later, UnknownInCaseError, chunks_of, message_of, 
 
 
 class MemoryAdvisorProgram(Program):
-    """Operations on the advisor alone (`build`, `resolve_conversation_id`) and on a chain with it."""
+    """Operations on the advisor alone (`build`, `resolve_conversation_id`) and on a chain or a client with it."""
 
     operations = ("build", "resolve_conversation_id", "before", "after", "call", "stream")
 
@@ -82,11 +83,19 @@ class MemoryAdvisorProgram(Program):
         system = step.take("system", self._system)
         return {"prompt": prompt, "conversation_id": conversation_id, "system": system, "context": context}
 
-    async def do_call(self, step: Fields) -> ChatResponse:
-        return await AdvisorChain(self._model, [self._advisor()]).call(**self._asked(step))
+    def _door(self, asked: dict[str, Any]) -> Any:
+        """A chain; a client where the case gives a system text to all calls."""
+        if self._system is None or asked["system"] != self._system:
+            return AdvisorChain(self._model, [self._advisor()])
+        return ChatClient(self._model, system=asked.pop("system"), memory=self._advisor())
 
-    async def do_stream(self, step: Fields) -> ChatResponse:
-        async with AdvisorChain(self._model, [self._advisor()]).stream(**self._asked(step)) as stream:
+    async def do_call(self, step: Fields) -> Any:
+        asked = self._asked(step)
+        return await self._door(asked).call(**asked)
+
+    async def do_stream(self, step: Fields) -> Any:
+        asked = self._asked(step)
+        async with self._door(asked).stream(**asked) as stream:
             streamed = "".join([chunk.text async for chunk in stream])
         assert stream.response.text == streamed
         return stream.response
