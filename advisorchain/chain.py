@@ -266,6 +266,11 @@ class AdvisorChain:
 
     # -- what its parts own
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been entered, and not left."""
+        return self._opened is not None
+
     async def __aenter__(self) -> AdvisorChain:
         """Open the advisors and the model that can be entered; leaving closes these, and those that only have `aclose`.
 

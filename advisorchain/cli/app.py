@@ -13,6 +13,7 @@ try:
 
     from advisorchain.cli import chat as chatting
     from advisorchain.cli import conversations as kept
+    from advisorchain.cli import serve as serving
     from advisorchain.cli.interrupts import Interrupts
     from advisorchain.cli.parts import default_memory
     from advisorchain.cli.text import tell, typed
@@ -76,7 +77,8 @@ def chat(
         str,
         typer.Option(
             metavar="MODEL",
-            help="gguf: the small local model; gguf:FILE: another one; module:attr: any chat model or function.",
+            help="gguf: the small local model; gguf:FILE: another one; openai:NAME, anthropic:NAME: a provider's (its"
+            " key is in OPENAI_API_KEY or ANTHROPIC_API_KEY); module:attr: any chat model or function.",
         ),
     ] = "gguf",
     advisor: Annotated[
@@ -111,6 +113,88 @@ def chat(
         debug=debug,
     )
     chatting.chat(setting)
+
+
+@app.command()
+def serve(
+    chain: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CHAIN",
+            help="module:attr: a chain, or a function that gives one, or an async context manager of one. Without it: a"
+            " model with the memory that `chat` has.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Without CHAIN: the model, as `chat` takes it. Otherwise the small local one.",
+            show_default=False,
+        ),
+    ] = None,
+    memory: Memory = None,
+    host: Annotated[
+        str, typer.Option(metavar="HOST", help="Where to listen. One that others can reach needs a key.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="PORT", help="0: any free one.")] = 8000,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VARIABLE",
+            help="The environment variable that holds the key which clients have to send."
+            f" Otherwise {serving.API_KEY_ENV}, if it is set.",
+            show_default=False,
+        ),
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What clients call the chain. Otherwise its own name.", show_default=False),
+    ] = None,
+    max_body: Annotated[int, typer.Option(min=1, metavar="BYTES", help="How large a request may be.")] = serving.MAX_BODY,
+    max_streams: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How many answers may be under way at once.")
+    ] = serving.MAX_STREAMS,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN", help="A web page that may ask from a browser: https://chat.example.org, or *. May be repeated."
+        ),
+    ] = None,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long answers under way may take to end, once stopped.")
+    ] = 30.0,
+    debug: Annotated[bool, typer.Option("--debug", help="Show on stderr where an error came from, as a traceback.")] = False,
+) -> None:
+    """Serve a chain to OpenAI clients and chat pages: /v1/chat/completions and /v1/models.
+
+    A request names its conversation in the header X-Conversation-Id, or in metadata.conversation_id, and is remembered. One
+    that names none is answered from the messages that it carries.
+
+    Ctrl-C or SIGTERM lets the answers under way end; once more interrupts them, and what their readers saw is kept.
+
+    \b
+    advisorchain serve
+    advisorchain serve myapp:chain --port 9000
+    curl http://127.0.0.1:9000/v1/chat/completions -H "Content-Type: application/json" \\
+      -d '{"messages": [{"role": "user", "content": "hi"}]}'
+    """  # noqa: D301  click knows a block that is not to be wrapped by its backspace
+    setting = serving.ServeSetting(
+        chain=chain,
+        model=model,
+        memory=memory,
+        host=host,
+        port=port,
+        api_key_env=api_key_env,
+        model_name=model_name,
+        max_body=max_body,
+        max_streams=max_streams,
+        allow_origins=tuple(allow_origin or ()),
+        grace=grace,
+        debug=debug,
+    )
+    serving.serve(setting)
 
 
 @conversations.command("list")

@@ -284,7 +284,9 @@ async def test_a_chain_that_is_open_cannot_be_opened_again() -> None:
     async with parts(log) as chain:
         with pytest.raises(ConfigurationError, match="`chain` is open already"):
             await chain.__aenter__()
+        assert chain.is_open
     assert log.count("close a") == 1
+    assert not chain.is_open
 
 
 async def test_when_one_part_cannot_be_opened_the_others_are_closed() -> None:

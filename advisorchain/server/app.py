@@ -1,0 +1,169 @@
+"""The ASGI application: `POST /v1/chat/completions`, `GET /v1/models` and `GET /healthz` in front of a chain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import Any, Final, Protocol
+
+from anyio import move_on_after
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+from advisorchain.errors import ConfigurationError, kind_of
+from advisorchain.exchange import ChatOptions, ChatResponse
+from advisorchain.messages import Message
+from advisorchain.server._gate import Gate
+from advisorchain.server._refusals import refusal_of
+from advisorchain.server._turns import ChatCompletions, Turns
+
+__all__ = ["Answering", "create_app"]
+
+MAX_BODY: Final = 20_000_000  # a few photographs, in base64
+MAX_STREAMS: Final = 256
+_CLOSING_SECONDS: Final = 10.0  # twice a chain's own grace
+
+
+class Answering(Protocol):
+    """What can be served: an AdvisorChain, a ChatClient, or another object with their `call` and `stream`."""
+
+    async def call(
+        self, prompt: tuple[Message, ...], *, conversation_id: str | None = ..., options: ChatOptions | None = ...
+    ) -> ChatResponse:
+        """The whole answer."""
+        ...
+
+    def stream(
+        self, prompt: tuple[Message, ...], *, conversation_id: str | None = ..., options: ChatOptions | None = ...
+    ) -> AbstractAsyncContextManager[Any]:
+        """The answer in chunks, as `AdvisorChain.stream` gives them."""
+        ...
+
+
+def create_app(
+    chain: Answering,
+    *,
+    api_key: str | None = None,
+    model_name: str | None = None,
+    max_body: int = MAX_BODY,
+    max_streams: int = MAX_STREAMS,
+    allow_origins: Sequence[str] = (),
+) -> Starlette:
+    """An application that any OpenAI client or chat page can talk to.
+
+    The conversation is the one that the header `X-Conversation-Id` names, or else the request's
+    `metadata.conversation_id`. A request that names none is answered from the messages that it carries, as OpenAI's own
+    server would, and nothing of it is remembered: a `MessageChatMemoryAdvisor` is left out. So a chat page that sends the
+    whole history each time just works; where it names a conversation too, nothing is told to the model twice.
+
+    All who have the key can read and go on with every conversation whose id they know. Where users shall not, derive the id
+    from who they are, in an endpoint of your own or in a proxy that sets the header.
+
+    What OpenAI's form cannot say, and what is done instead, stands in `advisorchain/server/_told.py`. What of a request is
+    not supported is refused with status 400. When the client leaves, the chain is interrupted, and what it has sent is kept
+    as a partial answer.
+
+    The application opens and closes what the chain's parts own, unless you have opened the chain, and interrupts the answers
+    that are under way when it ends. Mounted in another application it does neither.
+
+    Args:
+        chain: an AdvisorChain, a ChatClient, or another object with their `call` and `stream`.
+        api_key: what a client has to send as `Authorization: Bearer KEY`, except to `/healthz`. Without one only requests
+            to a loopback name are answered.
+        model_name: what the chain is called in `/v1/models`; by default its `name`. A request for another one is refused.
+        max_body: the most bytes of a request.
+        max_streams: the most answers under way at once, streamed or not; further requests get status 429.
+        allow_origins: web pages that may ask from a browser, such as "https://chat.example.org"; "*" is all.
+
+    Raises:
+        ConfigurationError: an argument that cannot work.
+    """
+    _check(chain, api_key, max_body, max_streams, allow_origins)
+    inner = getattr(chain, "chain", chain)  # of a ChatClient
+    name = model_name if model_name is not None else str(getattr(inner, "name", "chain"))
+    turns = Turns(max_streams)
+    forgetting = {"without": names} if (names := _memories(inner)) else {}
+    completions = ChatCompletions(chain, turns, model_name=name, max_body=max_body, forgetting=forgetting)
+    routes = [Route("/chat/completions", completions, methods=["POST"]), *_model_routes(name)]
+    gate = Middleware(Gate, api_key=api_key)
+    app = Starlette(
+        routes=[Mount("/v1", routes=routes, middleware=[gate]), Route("/healthz", _healthz)],
+        middleware=[_cors(allow_origins)] if allow_origins else [],
+        exception_handlers={404: _refused, 405: _refused},
+        lifespan=_lifespan(chain, inner, turns),
+    )
+    app.state.turns = turns
+    return app
+
+
+def _check(chain: object, api_key: object, max_body: object, max_streams: object, allow_origins: Sequence[str]) -> None:
+    if not callable(getattr(chain, "call", None)) or not callable(getattr(chain, "stream", None)) or isinstance(chain, type):
+        raise ConfigurationError(f"`chain` is {kind_of(chain)}; give an AdvisorChain or a ChatClient")
+    if api_key is not None and (not isinstance(api_key, str) or not api_key.strip()):
+        found = "blank" if isinstance(api_key, str) else kind_of(api_key)
+        raise ConfigurationError(f"`api_key` is {found}; give a text, or None for a server on loopback without one")
+    for name, value in (("max_body", max_body), ("max_streams", max_streams)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigurationError(f"`{name}` is {value!r}; give a number, 1 or more")
+    if isinstance(allow_origins, str):
+        raise ConfigurationError("`allow_origins` is a str; give a list of origins")
+    if api_key is None and "*" in allow_origins:
+        raise ConfigurationError(
+            '`allow_origins` is "*", so that any page could ask; give `api_key` too, or name the origins'
+        )
+
+
+def _memories(chain: object) -> tuple[str, ...]:
+    advisors = getattr(chain, "advisors", ())
+    return tuple(advisor.name for advisor in advisors if isinstance(advisor, MessageChatMemoryAdvisor))
+
+
+def _cors(origins: Sequence[str]) -> Middleware:
+    exposed = ["Retry-After", "X-Should-Retry"]
+    return Middleware(
+        CORSMiddleware, allow_origins=origins, allow_methods=["GET", "POST"], allow_headers=["*"], expose_headers=exposed
+    )
+
+
+def _lifespan(chain: Any, inner: Any, turns: Turns) -> Any:
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        theirs = getattr(inner, "is_open", False)  # whoever opened it closes it
+        async with nullcontext() if theirs or not hasattr(type(chain), "__aenter__") else chain:
+            try:
+                yield
+            finally:
+                turns.cancel()  # the server has waited for as long as it wanted to
+                with move_on_after(_CLOSING_SECONDS, shield=True):  # else what they store would be closed under them
+                    await turns.all_ended()
+
+    return lifespan
+
+
+def _model_routes(name: str) -> list[Route]:
+    model = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "advisorchain"}
+
+    async def models(_request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def one(request: Request) -> Response:
+        if request.path_params["name"] != name:
+            raise HTTPException(404, f"there is no such model; the only one is `{name}`")
+        return JSONResponse(model)
+
+    return [Route("/models", models), Route("/models/{name:path}", one)]
+
+
+async def _healthz(_request: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _refused(_request: Request, error: Exception) -> Response:
+    return refusal_of(error).response()

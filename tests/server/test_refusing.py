@@ -1,0 +1,332 @@
+"""What is refused, how it is told, and that nothing of content, paths or keys is told with it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from advisorchain import AdvisorChain, BaseAdvisor, ChatChunk, ChatRequest
+from advisorchain.errors import (
+    CallTimeoutError,
+    ConfigurationError,
+    ContextLengthError,
+    ConversationConflictError,
+    ConversationIdError,
+    InvalidInputError,
+    LeaseLostError,
+    LimitExceededError,
+    ModelError,
+    ModelResponseError,
+    ModelTimeoutError,
+    StorageError,
+)
+from advisorchain.server import create_app, serve
+from advisorchain.testing import ScriptedModel
+
+from ._serving import CLIENT_LETS_GO, HI, served
+
+pytestmark = pytest.mark.filterwarnings(CLIENT_LETS_GO)
+
+SECRET = "/srv/secret sk-key what was said"
+JSON = {"Content-Type": "application/json"}
+
+
+async def echo(request: ChatRequest) -> str:
+    return request.messages[-1].text
+
+
+# the key
+
+
+@pytest.mark.parametrize("key", ["wr0ng", "righ", "rightt", "ünï"])
+def test_a_wrong_key_is_refused_and_never_logged(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    model = ScriptedModel("a")
+    with served(AdvisorChain(model), api_key="right") as server:
+        sent = [(b"content-type", b"application/json"), (b"authorization", b"Bearer " + key.encode())]
+        answer = httpx2.post(f"{server.url}/chat/completions", content=json.dumps({"messages": HI}), headers=sent)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        assert key not in answer.text
+        if key.isascii():
+            with server.sync_client(key) as client, pytest.raises(openai.AuthenticationError):
+                client.chat.completions.create(model="demo", messages=HI)
+        with server.sync_client("right") as client:
+            assert client.chat.completions.create(model="demo", messages=HI).choices[0].message.content == "a"
+    assert len(model.requests) == 1
+    ours = [
+        record.getMessage() for record in caplog.records if not record.name.startswith(("httpx2", "httpcore2", "openai"))
+    ]
+    assert not [line for line in ours if "right" in line or key in line]
+
+
+@pytest.mark.parametrize("sent", [{}, {"Authorization": "right"}, {"Authorization": "Basic right"}, {"Authorization": ""}])
+def test_no_key_is_refused_on_every_path_but_healthz(sent: dict[str, str]) -> None:
+    with served(AdvisorChain(echo), api_key="right") as server:
+        for path in ("models", "chat/completions", "nothing"):
+            assert httpx2.get(f"{server.url}/{path}", headers=sent).status_code == 401
+        assert httpx2.get(f"{server.root}/healthz", headers=sent).status_code == 200
+
+
+def test_a_key_of_other_letters_works() -> None:
+    with served(AdvisorChain(echo), api_key="ключ") as server:
+        right = [(b"authorization", "bearer ключ".encode())]
+        assert httpx2.get(f"{server.url}/models", headers=right).status_code == 200
+
+
+async def test_without_a_key_only_loopback_can_be_bound_and_asked_for() -> None:
+    for host in ("0.0.0.0", "192.168.1.7", "example.org", ""):
+        with pytest.raises(ConfigurationError, match="give `api_key`"):
+            await serve(AdvisorChain(echo), host=host)
+    with served(AdvisorChain(echo)) as server:
+        for host, status in (("localhost:80", 200), ("[::1]:9", 200), ("127.0.0.1", 200), ("evil.example:80", 403)):
+            assert httpx2.get(f"{server.url}/models", headers={"Host": host}).status_code == status
+
+
+# the body
+
+
+def padded(size: int) -> bytes:
+    body = json.dumps({"messages": HI}).encode()
+    return body + b" " * (size - len(body))
+
+
+def test_an_oversized_body_is_refused_declared_or_chunked() -> None:
+    def pieces(size: int) -> Iterator[bytes]:
+        whole = padded(size)
+        yield from (whole[at : at + 1000] for at in range(0, size, 1000))
+
+    model = ScriptedModel("a", "b")
+    with served(AdvisorChain(model), max_body=5000) as server:
+        url = f"{server.url}/chat/completions"
+        for content in (padded(5001), pieces(5001), padded(5_000_000), pieces(5_000_000)):
+            answer = httpx2.post(url, content=content, headers=JSON)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+        for content in (padded(5000), pieces(5000)):
+            assert httpx2.post(url, content=content, headers=JSON).status_code == 200
+        with server.sync_client() as client, pytest.raises(openai.APIStatusError) as caught:
+            client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "a" * 1_000_000}])
+        assert caught.value.status_code == 413
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{", b"\xff", b"[]", b'"a"', b"null", b'{"messages": "a"}', b'{"messages": []}', b'{"messages": [1]}'),
+        *(b'{"messages": [{"role": "user", "content": NaN}]}', b"[" * 100_000, b'{"a": ' * 5000 + b"1" + b"}" * 5000),
+        *(b'{"messages": [{"role": "nobody", "content": "secret"}]}', b'{"messages": [{"role": "user", "content": 7}]}'),
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+    ],
+)
+def test_what_is_no_request_is_a_400_before_the_chain_is_asked(body: bytes) -> None:
+    model = ScriptedModel()
+    with served(AdvisorChain(model)) as server:
+        answer = httpx2.post(f"{server.url}/chat/completions", content=body, headers=JSON)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert "secret" not in answer.text
+    assert not model.requests
+
+
+def test_a_form_from_another_sites_page_is_refused() -> None:
+    with served(AdvisorChain(echo)) as server:
+        answer = httpx2.post(f"{server.url}/chat/completions", content=padded(100), headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_media_type")
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    return fields
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        (given(n=2), "`n`"),
+        (given(logprobs=True), "`logprobs`"),
+        (given(logit_bias={"1": 2}), "`logit_bias`"),
+        (given(modalities=["text", "audio"]), "`modalities`"),
+        (given(parallel_tool_calls=False), "`parallel_tool_calls`"),
+        (given(functions=[]), "`functions`"),
+        (given(top_k=3), "`top_k`"),
+        ({"some secret words": 1}, "a field of the request"),
+        (given(temperature="hot secret"), "`temperature`"),
+        (given(max_tokens=0), "`max_tokens`"),
+        (given(seed=1.5), "`seed`"),
+        (given(stop=[1]), "`stop"),
+        (given(stream="yes"), "`stream`"),
+        (given(stream_options=[]), "`stream_options`"),
+        (given(stream_options={"include_usage": 1}), "`stream_options.include_usage`"),
+        (given(metadata="secret"), "`metadata`"),
+        (given(metadata={"conversation_id": 7}), "`conversation_id`"),
+        (given(metadata={"conversation_id": " "}), "`conversation_id`"),
+        (given(metadata={"conversation_id": "c" * 256}), "`conversation_id`"),
+        (given(tools={}), "`tools`"),
+        (given(tools=[{"type": "custom"}]), "`tools[0]`"),
+        (given(tools=[{"type": "function", "function": {}}]), "`name`"),
+        (given(tool_choice="secret"), "`tool_choice`"),
+        (given(tool_choice={"type": "allowed_tools"}), "`tool_choice`"),
+        (given(tool_choice=[]), "`tool_choice`"),
+        (given(response_format={"type": "json_object"}), "`response_format`"),
+        (given(response_format={"type": "json_schema"}), "`response_format`"),
+        (given(response_format={"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}), "`name`"),
+    ],
+)
+def test_what_is_not_supported_is_a_clear_400(fields: dict[str, Any], named: str) -> None:
+    with served(AdvisorChain(ScriptedModel())) as server:
+        answer = httpx2.post(f"{server.url}/chat/completions", json={"messages": HI, **fields})
+    assert answer.status_code == 400
+    assert named in answer.json()["error"]["message"]
+    assert "secret" not in answer.text
+
+
+def test_an_id_in_the_header_that_is_not_utf_8_is_a_400() -> None:
+    with served(AdvisorChain(ScriptedModel())) as server:
+        sent = [(b"content-type", b"application/json"), (b"x-conversation-id", b"\xff")]
+        answer = httpx2.post(f"{server.url}/chat/completions", content=padded(100), headers=sent)
+    assert (answer.status_code, "not UTF-8" in answer.text) == (400, True)
+
+
+def test_another_model_and_another_path_are_404_in_openais_form() -> None:
+    with served(AdvisorChain(echo)) as server, server.sync_client() as client:
+        with pytest.raises(openai.NotFoundError, match="the only one is `demo`"):
+            client.chat.completions.create(model="gpt-secret", messages=HI)
+        with pytest.raises(openai.NotFoundError):
+            client.embeddings.create(model="demo", input="a")
+        assert httpx2.get(f"{server.url}/chat/completions").json()["error"]["code"] == "method_not_allowed"
+
+
+# errors
+
+
+FAILURES: list[tuple[Exception, int, str | None, str | None]] = [
+    (InvalidInputError("`x` cannot be sent"), 400, None, None),
+    (ContextLengthError(SECRET), 400, None, None),
+    (ConversationConflictError(SECRET, expected=1, found=2), 409, None, "false"),
+    (LeaseLostError(SECRET), 409, None, "false"),
+    (LimitExceededError(SECRET, retry_after=2.1), 429, "3", "true"),
+    (LimitExceededError(SECRET), 429, None, "false"),
+    (ModelError(SECRET, status=429, retryable=True, retry_after=0.2), 429, "1", "true"),
+    (ModelError(SECRET, status=401), 502, None, "false"),
+    (ModelError(SECRET, status=500, retryable=True, retry_after=7), 503, "7", "true"),
+    (ModelResponseError(SECRET), 502, None, "false"),
+    (ModelTimeoutError(SECRET), 504, None, "true"),
+    (CallTimeoutError(SECRET), 504, None, "false"),
+    (StorageError(SECRET), 500, None, "false"),
+    (RuntimeError(SECRET), 500, None, "false"),
+    (ExceptionGroup(SECRET, [ValueError(SECRET)]), 500, None, "false"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("error", "status", "wait", "again"), FAILURES)
+def test_errors_have_a_fitting_status_and_tell_no_more(
+    error: Exception, status: int, wait: str | None, again: str | None, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served(AdvisorChain(ScriptedModel([error]))) as server, server.sync_client() as client:
+        with pytest.raises(openai.APIStatusError) as caught:
+            client.chat.completions.create(model="demo", messages=HI, stream=stream)
+    answer = caught.value.response
+    assert answer.status_code == status
+    assert (answer.headers.get("retry-after"), answer.headers.get("x-should-retry")) == (wait, again)
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert not [word for word in ("secret", "sk-key", "said", "Traceback", "advisorchain/") if word in answer.text]
+    told = [record.getMessage() for record in caplog.records if record.name == "advisorchain.server"]
+    assert len(told) == (status >= 500)
+    assert all(type(error).__name__ in line for line in told)
+    if isinstance(error, RuntimeError) and type(error) is RuntimeError:
+        assert "said" not in told[0]
+
+
+@pytest.mark.parametrize("error", [failure[0] for failure in FAILURES[-6:]])
+async def test_an_error_in_mid_stream_is_an_event_and_then_the_end(error: Exception) -> None:
+    model = ScriptedModel(["one ", error], ["one ", error])
+    with served(AdvisorChain(model)) as server:
+        async with server.client() as client:
+            stream = await client.chat.completions.create(model="demo", messages=HI, stream=True)
+            seen = []
+            with pytest.raises(openai.APIError) as caught:
+                async for piece in stream:
+                    seen.append(piece.choices[0].delta.content)
+            await stream.close()
+        raw = httpx2.post(f"{server.url}/chat/completions", json={"messages": HI, "stream": True})
+    assert seen == ["", "one "]
+    assert "secret" not in str(caught.value)
+    assert raw.text.count("data: ") == 3
+    assert "[DONE]" not in raw.text
+    assert model.open_streams == 0
+
+
+def test_a_memory_that_is_not_ours_and_needs_an_id_gets_a_clear_400() -> None:
+    class Theirs(BaseAdvisor):
+        name = "theirs"
+
+        def before(self, request: ChatRequest) -> ChatRequest:
+            if request.conversation_id is None:
+                raise ConversationIdError("`conversation_id` is missing; give a text of 1 to 255 characters")
+            return request
+
+    with served(AdvisorChain(echo, [Theirs()])) as server, server.sync_client() as client:
+        with pytest.raises(openai.BadRequestError, match="`conversation_id` is missing"):
+            client.chat.completions.create(model="demo", messages=HI, stream=True)
+
+
+# browsers
+
+
+def test_pages_of_named_origins_may_ask() -> None:
+    with served(AdvisorChain(echo), api_key="k", allow_origins=["https://chat.example.org"]) as server:
+        asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, x-stainless-os"}
+        for origin, status in (("https://chat.example.org", 200), ("https://other.example.org", 400)):
+            answer = httpx2.options(f"{server.url}/chat/completions", headers={"Origin": origin, **asking})
+            assert answer.status_code == status
+        answer = httpx2.get(f"{server.url}/models", headers={"Origin": "https://chat.example.org"})
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (401, "https://chat.example.org")
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (given(api_key=" "), "`api_key` is blank"),
+        (given(api_key=b"a"), "`api_key` is a bytes"),
+        (given(max_body=0), "`max_body` is 0"),
+        (given(max_streams=True), "`max_streams` is True"),
+        (given(allow_origins="*"), "`allow_origins` is a str"),
+        (given(allow_origins=["*"]), "give `api_key` too"),
+    ],
+)
+def test_bad_settings_are_refused_when_the_application_is_made(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named.replace("*", ".")):
+        create_app(AdvisorChain(echo), **settings)
+
+
+@pytest.mark.parametrize("chain", [None, "a", AdvisorChain, echo])
+def test_what_is_no_chain_is_refused(chain: Any) -> None:
+    with pytest.raises(ConfigurationError, match="give an AdvisorChain"):
+        create_app(chain)
+
+
+def test_serving_needs_no_more_than_call_and_stream() -> None:
+    async def streaming(request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        yield ChatChunk("a")
+
+    chain = AdvisorChain(streaming, [])
+
+    class Door:
+        call, stream = chain.call, chain.stream
+
+    with served(Door(), model_name=None) as server, server.sync_client() as client:
+        assert client.chat.completions.create(model="chain", messages=HI).choices[0].message.content == "a"
+
+
+def test_a_missing_extra_spells_the_command() -> None:
+    code = "import sys; sys.modules['starlette'] = None; import advisorchain.server"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'MissingExtraError: a server needs `starlette`: pip install "advisorchain[server]"' in ran.stderr
