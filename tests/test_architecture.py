@@ -24,7 +24,7 @@ _chunk
 exchange
 openai_dicts
 aggregate
-_output_prompt
+_output_prompt _strict_schema
 model
 advisor
 telemetry
@@ -39,13 +39,16 @@ _frames
 _stream
 chain
 advisorchain
-output hooks prompt_template
+output hooks prompt_template tools
 memory.repository
-memory.policies memory.repositories
+memory.policies memory.repositories memory.turns
 memory.urls memory.chat_memory
 memory
 advisors
 models
+_asking _answers
+_worker
+_sync_stream
 client
 sync_client
 testing

@@ -23,6 +23,10 @@ PROMISED = {
     "transform": "stored:   The password is *********. Tell no swordsmith.",
     "retry": "[the line is busy; once more]\nNow I can hear you.",
     "sqlite_memory": "Second. -> I see 3 messages.",
+    "fallback": "[withdrawn]\nI am the small model, and I see 3 messages. -- small",
+    "guard": "withdrawn: ['Gladly. It is ']\nshown:     ['That I may not tell.']",
+    "typed_answer": "Porto: 232,000",
+    "sync_script": "stored: 4 messages",
     "tracing": "advisor memory           order=-2147483448  outcome=ok",
 }
 
@@ -51,9 +55,10 @@ def test_each_example_prints_what_it_promises(name: str, tmp_path: Path) -> None
 
 def test_every_example_is_run_or_is_a_part_for_the_command() -> None:
     found = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert found == {*PROMISED, "shout"}
+    assert found == {*PROMISED, "fastapi_sse", "shout"}
     assert all(len(path.read_text().splitlines()) < 60 for path in (ROOT / "examples").glob("*.py"))
 
 
 def test_the_readme_names_every_example() -> None:
-    assert all(f"examples/{name}.py" in README for name in PROMISED)
+    assert all(f"examples/{name}.py" in README for name in (*PROMISED, "fastapi_sse"))
+    assert "examples/notebook.ipynb" in README
