@@ -123,6 +123,13 @@ class ChatChunk:
 
     __repr__ = short_repr
 
+    @property
+    def shows(self) -> bool:
+        """Whether a reader can see something of it: usage and metadata alone may come before an answer has begun."""
+        if self.text or self.reasoning or self.refusal or self.tool_calls or self.finish_reason:
+            return True
+        return self.tool_result is not None or self.boundary is not None
+
     def replace(self, *, text: str) -> ChatChunk:
         """A copy with another text."""
         return ChatChunk(

@@ -29,6 +29,7 @@ from advisorchain.options import NO_OPTIONS, ChatOptions, OutputSchema, ToolDefi
 
 if TYPE_CHECKING:
     from advisorchain._run import Run
+    from advisorchain.advisors.tool_calling import ToolPause
 
 __all__ = [
     "MAX_ID_LENGTH",
@@ -221,6 +222,7 @@ class ChatResponse:
         context: what the request's context was at the end of its way in, and what was added since.
         earlier: assistant and tool messages of the finished rounds of a loop.
         metadata: what the provider told beside the answer, such as rate limits.
+        pause: with finish reason "paused", what waits for a person's yes, and how the turn goes on.
     """
 
     message: AssistantMessage
@@ -231,6 +233,7 @@ class ChatResponse:
     context: Mapping[str, Any]
     earlier: tuple[AssistantMessage | ToolMessage, ...]
     metadata: Mapping[str, Any]
+    pause: ToolPause | None
 
     def __init__(
         self,
@@ -242,6 +245,7 @@ class ChatResponse:
         context: Mapping[str, Any] | None = None,
         earlier: tuple[AssistantMessage | ToolMessage, ...] = (),
         metadata: Mapping[str, Any] | None = None,
+        pause: ToolPause | None = None,
     ) -> None:
         self.message = _checked_answer(message)
         self.finish_reason = finish_reason
@@ -251,6 +255,7 @@ class ChatResponse:
         self.context = NO_CONTEXT if context is None else _read_only(context)
         self.earlier = earlier
         self.metadata = NO_CONTEXT if metadata is None else _read_only(metadata, "metadata")
+        self.pause = pause
         _check_response(self)
 
     __repr__ = short_repr
@@ -276,6 +281,7 @@ class ChatResponse:
         context: Mapping[str, Any] | EllipsisType = ...,
         earlier: tuple[AssistantMessage | ToolMessage, ...] | EllipsisType = ...,
         metadata: Mapping[str, Any] | EllipsisType = ...,
+        pause: ToolPause | EllipsisType | None = ...,
     ) -> ChatResponse:
         """A copy with other values in the named fields; a mapping takes the whole place of the old one."""
         copy = ChatResponse.__new__(ChatResponse)
@@ -287,6 +293,7 @@ class ChatResponse:
         copy.context = self.context if context is ... else _read_only(context)
         copy.earlier = self.earlier if earlier is ... else earlier
         copy.metadata = self.metadata if metadata is ... else _read_only(metadata, "metadata")
+        copy.pause = self.pause if pause is ... else pause
         if not (finish_reason is ... and usage is ... and model is ... and id is ... and earlier is ...):
             _check_response(copy)
         return copy
@@ -297,7 +304,7 @@ class ChatResponse:
 
     def __reduce__(self) -> tuple[Any, ...]:
         told = self.message, self.finish_reason, self.usage, self.model, self.id
-        return type(self), (*told, dict(self.context), self.earlier, dict(self.metadata))
+        return type(self), (*told, dict(self.context), self.earlier, dict(self.metadata), self.pause)
 
 
 _RESPONSE_KINDS: Final = {"finish_reason": str, "usage": Usage, "model": str, "id": str, "earlier": tuple}

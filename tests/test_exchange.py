@@ -272,3 +272,18 @@ def test_options_tell_tools_and_the_form_of_the_answer() -> None:
         OutputSchema({}, "no blanks")
     with pytest.raises(InvalidInputError, match="parameters"):
         ToolDefinition("look", parameters={"x": object()})
+
+
+def test_a_chunk_shows_what_a_reader_can_see() -> None:
+    seen = [
+        ChatChunk("x"),
+        ChatChunk(reasoning="x"),
+        ChatChunk(refusal="x"),
+        ChatChunk(tool_calls=(ToolCallChunk(),)),
+        ChatChunk(tool_result=ToolMessage("x", tool_call_id="k")),
+        ChatChunk(finish_reason="stop"),
+        ChatChunk(boundary="attempt"),
+    ]
+    assert all(chunk.shows for chunk in seen)
+    unseen = [ChatChunk(), ChatChunk(usage=Usage(1, 2)), ChatChunk(metadata={"id": "r-1"}), ChatChunk(reasoning="")]
+    assert not any(chunk.shows for chunk in unseen)

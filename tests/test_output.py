@@ -139,7 +139,9 @@ def test_the_name_is_that_of_the_class(type_: Any, name: str) -> None:
     assert OutputType(type_, name="mine").schema == OutputSchema(plain(OutputType(type_)), name="mine")
 
 
-@pytest.mark.parametrize("type_", [None, 5, "Nowhere", type, print, lambda: 1, Point(1, 2)], ids=repr)
+@pytest.mark.parametrize(
+    "type_", [None, 5, "Nowhere", type, print, lambda: 1, Point(1, 2)], ids=lambda type_: getattr(type_, "__name__", None)
+)
 def test_what_is_no_type_is_refused(type_: Any) -> None:
     with pytest.raises(ConfigurationError, match="`type_` is "):
         OutputType(type_)

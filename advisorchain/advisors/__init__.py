@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from advisorchain.advisors.safe_guard import SafeGuardAdvisor
     from advisorchain.advisors.structured_output import StructuredOutputAdvisor
     from advisorchain.advisors.timeout import TimeoutAdvisor
+    from advisorchain.advisors.tool_calling import ToolCallingAdvisor, ToolPause, offer_tools
     from advisorchain.advisors.usage_limit import UsageLimitAdvisor, Used
 
 __all__ = [
@@ -39,8 +40,11 @@ __all__ = [
     "SqliteCache",
     "StructuredOutputAdvisor",
     "TimeoutAdvisor",
+    "ToolCallingAdvisor",
+    "ToolPause",
     "UsageLimitAdvisor",
     "Used",
+    "offer_tools",
 ]
 
 _MODULES: Final = {
@@ -59,8 +63,11 @@ _MODULES: Final = {
     "SqliteCache": "cache",
     "StructuredOutputAdvisor": "structured_output",
     "TimeoutAdvisor": "timeout",
+    "ToolCallingAdvisor": "tool_calling",
+    "ToolPause": "tool_calling",
     "UsageLimitAdvisor": "usage_limit",
     "Used": "usage_limit",
+    "offer_tools": "tool_calling",
 }
 
 

@@ -20,7 +20,7 @@ from advisorchain.telemetry import log_event
 __all__ = ["CacheAdvisor", "CacheStore", "InMemoryCache", "SqliteCache"]
 
 _FORM: Final = 1  # of keys and values; what was stored in another is not found
-_NOT_KEPT: Final = ("content_filter", "paused", "length")
+_NOT_KEPT: Final = ("content_filter", "paused", "length", "tool_limit")
 _OPTIONS: Final = TypeAdapter(ChatOptions)
 
 

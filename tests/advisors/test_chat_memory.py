@@ -68,7 +68,9 @@ def memory() -> MessageChatMemoryAdvisor:
 # --- making one -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", [None, "memory", ChatMemory, InMemoryChatMemoryRepository()], ids=repr)
+@pytest.mark.parametrize(
+    "given", [None, "memory", ChatMemory, InMemoryChatMemoryRepository()], ids=["none", "text", "class", "repository"]
+)
 def test_mem_001_no_chat_memory_is_refused(given: Any) -> None:
     with pytest.raises(ConfigurationError, match="`chat_memory`"):
         MessageChatMemoryAdvisor(given)

@@ -1,0 +1,249 @@
+"""One turn of the tool loop: what it has made so far, what is asked next, and how it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from advisorchain.advisors._tool_batch import Batch
+from advisorchain.advisors._tool_endings import Ending, content_of, shown_again
+from advisorchain.advisors._tool_limits import Counts
+from advisorchain.advisors._tool_pause import LoopStart, ToolPause
+from advisorchain.advisors._tool_settings import LoopSettings
+from advisorchain.errors import ConfigurationError, LimitExceededError
+from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse
+from advisorchain.messages import AssistantMessage, Part, ToolCall, ToolMessage, Usage
+from advisorchain.options import NO_OPTIONS
+from advisorchain.tools import Tool, ToolContext, as_tool
+
+__all__ = ["ToolTurn"]
+
+_FIRST: Final = LoopStart()
+
+
+class ToolTurn:
+    """One turn.
+
+    Attributes:
+        batch: the calls to go on with, of a turn that was paused.
+    """
+
+    def __init__(self, settings: LoopSettings, request: ChatRequest, start: LoopStart) -> None:
+        self.batch: Batch | None = None
+        self._settings = settings
+        self._base = request
+        self._tools = settings.tools
+        self._added: dict[str, Tool] = {}
+        self._made: tuple[AssistantMessage | ToolMessage, ...] = ()
+        self._round = 1
+        self._usage: Usage | None = None
+        self._context = request.context
+        self._counts = Counts()
+        self._seconds = 0.0
+        for tool in start.tools:
+            self._add(tool)
+        self._offer_added()
+        self._options = self._with_tools()
+        if start.pause is not None:
+            self._go_on(start.pause, start.denied)
+
+    @classmethod
+    def begun(cls, settings: LoopSettings, request: ChatRequest) -> ToolTurn | None:
+        """A turn for this request; None: it has no tools."""
+        start = request.local.get(settings.name, _FIRST)
+        if not (settings.tools or start.tools or start.pause or request.options.tools):
+            return None
+        return cls(settings, request, start)
+
+    # -- asking
+
+    @property
+    def request(self) -> ChatRequest:
+        """What is asked in this round."""
+        base = self._base
+        return base.replace(
+            messages=(*base.messages, *self._made),
+            options=self._options,
+            context=self._context,
+            round=self._round,
+            made=base.made + len(self._made),
+        )
+
+    def _with_tools(self) -> ChatOptions:
+        options = self._base.options
+        if options is NO_OPTIONS and self._tools is self._settings.tools:
+            return self._settings.options
+        told = {definition.name for definition in options.tools}
+        more = [tool.definition for name, tool in self._tools.items() if name not in told]
+        free = self._round > 1 and self._is_forced
+        if not (more or free):
+            return options
+        return replace(options, tools=(*options.tools, *more), tool_choice=None if free else options.tool_choice)
+
+    @property
+    def _is_forced(self) -> bool:
+        """Whether the model has to ask for a tool. It holds for the first answer: else there would be no last one."""
+        return self._base.options.tool_choice not in (None, "auto", "none")
+
+    @property
+    def _outside(self) -> frozenset[str]:
+        """The tools that the request tells of and nobody here can run: the application does."""
+        return frozenset(definition.name for definition in self._base.options.tools) - self._tools.keys()
+
+    # -- tools that come later
+
+    def _add(self, tool: Any) -> None:
+        made = as_tool(tool)
+        known = self._tools.get(made.name) or self._added.setdefault(made.name, made)
+        if known.definition != made.definition:  # added once more is no harm
+            raise ConfigurationError(f"`{made.name}` is the name of another tool already; give this one another")
+
+    def _add_all(self, tools: tuple[Any, ...]) -> None:
+        for tool in tools:
+            self._add(tool)
+
+    def _offer_added(self) -> None:
+        if self._added:
+            self._tools = {**self._tools, **self._added}
+            self._added = {}
+
+    def _context_of(self, call: ToolCall) -> ToolContext:
+        return ToolContext(
+            tool_name=call.name,
+            call_id=call.id,
+            conversation_id=self._base.conversation_id,
+            context=self._context,
+            round=self._round,
+            adding=self._add_all,
+        )
+
+    # -- what was answered
+
+    def batch_of(self, response: ChatResponse) -> Batch | None:
+        """The tools that an answer asks for; None: it is the last one.
+
+        Raises:
+            LimitExceededError: there is no round left in which the model could see their results.
+        """
+        self._take(response)
+        calls = response.message.tool_calls
+        if not calls or response.pause is not None or all(call.name in self._outside for call in calls):
+            return None
+        batch = self._batch(response)
+        if self._round >= self._settings.max_rounds and not batch.returns_direct:
+            raise LimitExceededError(
+                f"`max_rounds` of {self._settings.max_rounds} is reached, and the model still asks for tools, at last for "
+                f"`{calls[-1].name}` (advisor `{self._settings.name}`)"
+            )
+        return batch
+
+    def _take(self, response: ChatResponse) -> None:
+        self._context = response.context
+        if response.usage is not None:
+            self._usage = response.usage if self._usage is None else self._usage + response.usage
+
+    def _batch(self, response: ChatResponse) -> Batch:
+        return Batch(
+            response,
+            self._tools,
+            self._context_of,
+            self._settings.bounds,
+            self._counts,
+            seconds=self._seconds,
+            outside=self._outside,
+        )
+
+    def answered(self, response: ChatResponse) -> ChatResponse:
+        """The whole response, when this is the last answer."""
+        if not self._made:
+            return response
+        return response.replace(earlier=(*self._made, *response.earlier), usage=self._usage)
+
+    def after(self, batch: Batch) -> Ending | None:
+        """What follows when the tools have run; None: the next round.
+
+        Raises:
+            LimitExceededError: tools were called too often, and that is to be an error.
+        """
+        self._seconds = batch.seconds
+        if batch.waiting:
+            return self._paused(batch)
+        if batch.breach is not None:
+            return self._stopped(batch)
+        results = batch.in_order
+        if batch.returns_direct and not any(result.is_error for result in results):
+            return self._ending(batch, content_of(results), "return_direct")
+        self._made = self._with_round(batch)
+        self._round += 1
+        if self._added or (self._round == 2 and self._is_forced):
+            self._offer_added()
+            self._options = self._with_tools()
+        return None
+
+    def _with_round(self, batch: Batch) -> tuple[AssistantMessage | ToolMessage, ...]:
+        return (*self._made, *batch.response.turn, *batch.in_order)
+
+    def _stopped(self, batch: Batch) -> Ending:
+        assert batch.breach is not None
+        if not self._settings.answers:
+            raise batch.breach.error(self._settings.name)
+        return self._ending(batch, batch.breach.answer, "tool_limit", tool_results=batch.ended)
+
+    def _ending(self, batch: Batch, content: str | tuple[Part, ...], finish_reason: str, **metadata: Any) -> Ending:
+        response = batch.response.replace(
+            message=AssistantMessage(content),
+            finish_reason=finish_reason,
+            usage=self._usage,
+            earlier=self._with_round(batch),
+            metadata={**batch.response.metadata, **metadata},
+        )
+        return Ending(ChatChunk(response.text, boundary="round", finish_reason=finish_reason), response)
+
+    # -- waiting for a person
+
+    def _paused(self, batch: Batch) -> Ending:
+        base, counts = self._base, self._counts
+        earlier = (*self._made, *batch.response.earlier)
+        pause = ToolPause(
+            waiting=tuple(call.id for call in batch.waiting),
+            message=batch.response.message,
+            results=batch.in_order,
+            earlier=earlier,
+            messages=base.messages,
+            recalled=base.recalled,
+            conversation_id=base.conversation_id,
+            options=base.options,
+            advisor=self._settings.name,
+            round=self._round,
+            usage=self._usage,
+            calls=dict(counts.calls),
+            failures=tuple((*failure, times) for failure, times in counts.failures.items()),
+            seconds=self._seconds,
+        )
+        response = batch.response.replace(finish_reason="paused", usage=self._usage, earlier=earlier, pause=pause)
+        return Ending(ChatChunk(finish_reason="paused"), response)
+
+    def _go_on(self, pause: ToolPause, denied: tuple[ToolMessage, ...]) -> None:
+        self._base = self._base.replace(messages=pause.messages, recalled=pause.recalled)
+        self._made, self._round, self._usage = pause.earlier, pause.round, pause.usage
+        self._seconds = pause.seconds
+        failures = Counter({(tool, arguments, text): times for tool, arguments, text, times in pause.failures})
+        self._counts = Counts(Counter(pause.calls), failures)
+        results = (*pause.results, *denied)
+        done = {result.tool_call_id for result in results}
+        for call in pause.message.tool_calls:
+            if call.id not in done and call.name not in self._tools:
+                raise ConfigurationError(
+                    f"advisor `{self._settings.name}` has no tool `{call.name}`, which a paused turn is to run; give it one"
+                )
+        self.batch = self._batch(ChatResponse(pause.message, context=self._context))
+        self.batch.resume(results)
+        self._options = self._with_tools()
+
+    def so_far(self) -> Iterator[ChatChunk]:
+        """What a paused turn had shown before: a stream that goes on begins with it. Results come when all are there."""
+        if self.batch is None:
+            return
+        yield from shown_again((*self._made, self.batch.response.message))
