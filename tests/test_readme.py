@@ -27,6 +27,8 @@ PROMISED = {
     "guard": "withdrawn: ['Gladly. It is ']\nshown:     ['That I may not tell.']",
     "typed_answer": "Porto: 232,000",
     "sync_script": "stored: 4 messages",
+    "tools": "stored: ['How warm is it in Porto?', 'It is 21 degrees in Porto.']",
+    "approval": "The tool said: sent 20 euros to Bo\nwaits for a yes",
     "tracing": "advisor memory           order=-2147483448  outcome=ok",
 }
 
