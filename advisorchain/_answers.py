@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from advisorchain.chain import ChatStream
 from advisorchain.errors import StreamError
 from advisorchain.exchange import ChatChunk, ChatResponse
-from advisorchain.output import OutputType
+from advisorchain.output import OutputType, is_unfinished
 
-__all__ = ["ClientStream", "TypedResponse", "TypedStream"]
+__all__ = ["ClientStream", "TypedResponse", "TypedStream", "answered", "no_output"]
 
 T = TypeVar("T")
 
@@ -21,28 +21,69 @@ class TypedResponse(ChatResponse, Generic[T]):
     """A response, and its text as a value of the type that was asked for.
 
     Attributes:
-        output: the value.
+        output_type: the type.
     """
 
-    __slots__ = ("output",)
-    output: T
+    __slots__ = ("_value", "output_type")
+    output_type: OutputType[T]
+    _value: tuple[T] | None
 
     @classmethod
-    def of(cls, response: ChatResponse, output: T) -> TypedResponse[T]:
-        """`response` with its value."""
+    def of(cls, response: ChatResponse, output_type: OutputType[T]) -> TypedResponse[T]:
+        """`response` as one of the type."""
         typed: TypedResponse[T] = cls.__new__(cls)
         for each in fields(ChatResponse):
             setattr(typed, each.name, getattr(response, each.name))
-        typed.output = output
+        typed.output_type = output_type
+        typed._value = None
         return typed
+
+    @property
+    def output(self) -> T:
+        """The value.
+
+        Raises:
+            OutputValidationError: there is none: the turn is paused, a tool loop ended it, or the answer asks for tools.
+        """
+        if self._value is None:
+            self._value = (self.output_type.parse(self),)
+        return self._value[0]
+
+    def replace(self, **changes: Any) -> TypedResponse[T]:
+        """A copy, as `ChatResponse.replace` makes it. Its value is that of its own message."""
+        changed = TypedResponse.of(super().replace(**changes), self.output_type)
+        if changed.message is self.message:
+            changed._value = self._value
+        return changed
+
+    def with_context(self, **entries: Any) -> TypedResponse[T]:
+        """A copy whose context has these entries beside the old ones."""
+        return self.replace(context={**self.context, **entries})
 
     def __reduce__(self) -> tuple[Any, ...]:
         _, values = super().__reduce__()
-        return _restored, (values, self.output)
+        return _restored, (values, self.output_type)
 
 
-def _restored(values: tuple[Any, ...], output: T) -> TypedResponse[T]:
-    return TypedResponse.of(ChatResponse(*values), output)
+def _restored(values: tuple[Any, ...], output_type: OutputType[T]) -> TypedResponse[T]:
+    return TypedResponse.of(ChatResponse(*values), output_type)
+
+
+def answered(response: ChatResponse, output_type: OutputType[T]) -> TypedResponse[T]:
+    """What a call gives back.
+
+    Raises:
+        OutputValidationError: it is the last answer, and none of the type.
+    """
+    typed = TypedResponse.of(response, output_type)
+    if not is_unfinished(response):
+        _ = typed.output
+    return typed
+
+
+def no_output(stream: object, *_: object) -> NoReturn:
+    """What those get who look for a value that they have not asked for."""
+    raise StreamError("this stream's answer is a text, not a value; ask for one: `client.stream(…, output_type=…)`")
 
 
 class ClientStream:
@@ -88,7 +129,7 @@ class ClientStream:
 
     def _begun(self) -> ChatStream:
         if not self._entered or self._stream is None:
-            raise StreamError("iterate a stream inside `async with client.stream(…) as stream:`")
+            raise StreamError("read a stream inside `async with client.stream(…) as stream:`")
         return self._stream
 
     @property
@@ -105,6 +146,10 @@ class ClientStream:
         """What has come so far, marked as partial; the whole response at the end; None: nothing yet."""
         return None if self._stream is None else self._stream.partial
 
+    if not TYPE_CHECKING:  # to a type checker there are none
+        output = partial_output = property(no_output)
+        partials = no_output
+
 
 class TypedStream(ClientStream, Generic[T]):
     """A streamed answer of a type. Iterate it for chunks, or `partials()` for the value as it grows.
@@ -114,13 +159,14 @@ class TypedStream(ClientStream, Generic[T]):
             or what was there no longer counts, since the model was asked again.
     """
 
-    __slots__ = ("_growing", "_output_type", "partial_output")
+    __slots__ = ("_answer", "_growing", "_output_type", "partial_output")
 
     def __init__(self, stream: ChatStream | Callable[[], Awaitable[ChatStream]], output_type: OutputType[T]) -> None:
         super().__init__(stream)
         self._output_type = output_type
         self._growing = output_type.partial()
         self.partial_output: Any | None = None
+        self._answer: tuple[ChatResponse, TypedResponse[T]] | None = None
 
     def __aiter__(self) -> AsyncIterator[ChatChunk]:
         return _Watched(super().__aiter__(), self._watch)
@@ -140,14 +186,34 @@ class TypedStream(ClientStream, Generic[T]):
         return _Partials(self)
 
     @property
+    def response(self) -> TypedResponse[T]:
+        """The whole response, as a call would have given it; its `output` raises where a call does.
+
+        Raises:
+            StreamError: the stream has not been read to its end; `partial` has what came so far.
+        """
+        return self._typed(super().response)
+
+    @property
+    def partial(self) -> TypedResponse[T] | None:
+        """What has come so far, marked as partial; the whole response at the end; None: nothing yet."""
+        found = super().partial
+        return None if found is None else self._typed(found)
+
+    @property
     def output(self) -> T:
         """The value, at the end.
 
         Raises:
-            OutputValidationError: the answer is none of the type, such as a refusal.
+            OutputValidationError: the answer is none of the type, such as a refusal, or the turn is paused.
             StreamError: the stream has not been read to its end.
         """
-        return self._output_type.parse(self.response)
+        return self.response.output
+
+    def _typed(self, found: ChatResponse) -> TypedResponse[T]:
+        if self._answer is None or self._answer[0] is not found:
+            self._answer = found, TypedResponse.of(found, self._output_type)
+        return self._answer[1]
 
 
 # Not generators: one that is left early would have to be closed by whoever reads it.

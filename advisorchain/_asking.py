@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, TypeAlias, TypedDict
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
-from advisorchain.advisor import AdvisorLike
+from advisorchain.advisor import AdvisorLike, BaseAdvisor
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
-from advisorchain.exchange import ChatOptions
+from advisorchain.exchange import ChatOptions, ChatRequest
 from advisorchain.memory.chat_memory import ChatMemory
 from advisorchain.messages import MESSAGE_TYPES, Message, Prompt, SystemMessage, to_messages
 from advisorchain.openai_dicts import from_dicts
 from advisorchain.options import checked_options
 from advisorchain.prompt_template import PromptTemplate
 
+if TYPE_CHECKING:
+    from advisorchain.advisors.tool_calling import ToolCallingAdvisor
+    from advisorchain.tools import Tool
+
+__all__ = [
+    "CallOptions",
+    "ClientPrompt",
+    "TurnKind",
+    "Values",
+    "as_advisor",
+    "as_messages",
+    "checked_given",
+    "checked_list",
+    "checked_mapping",
+    "checked_system",
+    "checked_timeout",
+    "checked_values",
+    "for_tools",
+    "merged",
+    "rendered",
+    "taking",
+]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 ClientPrompt: TypeAlias = Prompt | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 Values: TypeAlias = Mapping[str, str | float]
 TurnKind: TypeAlias = Literal["new", "edit", "regenerate"]
 
 
-class Asking(TypedDict, total=False):
+class CallOptions(TypedDict, total=False):
     """What `call` and `stream` take beside the prompt and `output_type`; see `ChatClient.call`."""
 
     conversation_id: str | None
@@ -30,8 +55,20 @@ class Asking(TypedDict, total=False):
     context: Mapping[str, Any] | None
     advisors: Sequence[AdvisorLike]
     without: Sequence[str]
+    tools: Sequence[Any]
     timeout: float | None
     turn: TurnKind
+
+
+def taking(shown: Callable[..., Any]) -> Callable[[_F], _F]:
+    """A decorator: `help()` tells the arguments of `shown`, to which this function hands its own."""
+
+    def told(function: _F) -> _F:
+        given = signature(function).return_annotation
+        function.__signature__ = signature(shown).replace(return_annotation=given)  # type: ignore[attr-defined]
+        return function
+
+    return told
 
 
 def as_messages(prompt: Any) -> tuple[Message, ...]:
@@ -102,3 +139,69 @@ def checked_list(advisors: object) -> list[Any]:
     if isinstance(advisors, Iterable) and not isinstance(advisors, str):
         return list(advisors)
     raise ConfigurationError(f"`advisors` is {kind_of(advisors)}; give a list of advisors")
+
+
+def checked_given(name: str, value: object) -> tuple[Any, ...]:
+    """Several things that a call was given; InvalidInputError when `value` is one thing."""
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return tuple(value)
+    raise InvalidInputError(f"`{name}` is {kind_of(value)}; give a list")
+
+
+def checked_timeout(timeout: object) -> float | None:
+    """A time in seconds, or None; InvalidInputError when `timeout` is neither."""
+    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0):
+        return timeout
+    raise InvalidInputError(f"`timeout` is {timeout!r}; give seconds, 0 or more")
+
+
+def for_tools(tools: Iterable[Any], advisors: Iterable[Any], name: str) -> list[Any]:
+    """What has to stand beside these advisors so that these tools are run: a loop, or what offers them to the one there is.
+
+    Args:
+        tools: functions and tools.
+        advisors: those of the client or call.
+        name: of what offers them, behind the loop's.
+    """
+    if isinstance(tools, Sequence) and not tools:
+        return []
+    from advisorchain.advisors.tool_calling import ToolCallingAdvisor  # here: it needs an extra
+    from advisorchain.advisors.toolsets import ToolsetAdvisor
+    from advisorchain.tools import checked_tools
+    from advisorchain.tools.toolset import Toolset
+
+    given = list(tools) if isinstance(tools, Iterable) and not isinstance(tools, str | Mapping) else tools
+    sets = [each for each in given if isinstance(each, Toolset)] if isinstance(given, list) else []
+    made = checked_tools([each for each in given if not isinstance(each, Toolset)] if sets else given)
+    if not (made or sets):
+        return []
+    loop = next((advisor for advisor in advisors if isinstance(advisor, ToolCallingAdvisor)), None)
+    beside: list[Any] = []
+    if loop is None:
+        loop = ToolCallingAdvisor(made)
+        beside.append(loop)
+    elif made:
+        beside.append(_Offering(made, loop, name))
+    if sets:
+        beside.append(ToolsetAdvisor(*sets, loop=loop.name, name=f"{loop.name}.{name}_sets", order=loop.order - 1))
+    return beside
+
+
+class _Offering(BaseAdvisor):
+    """Gives a client's or a call's tools to the loop that the application has set up."""
+
+    def __init__(self, tools: tuple[Tool, ...], loop: ToolCallingAdvisor, name: str) -> None:
+        own = {tool.name: tool.definition for tool in loop.tools}
+        for tool in tools:
+            if own.get(tool.name, tool.definition) != tool.definition:
+                raise ConfigurationError(f"`tools`: `{tool.name}` is the name of another tool of advisor `{loop.name}`")
+        self.name = f"{loop.name}.{name}"
+        self.order = loop.order - 1
+        self._tools = tools
+        self._loop = loop.name
+
+    def before(self, request: ChatRequest) -> ChatRequest:
+        """Offer them."""
+        from advisorchain.advisors.tool_calling import offer_tools
+
+        return offer_tools(request, *self._tools, loop=self._loop)

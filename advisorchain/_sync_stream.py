@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
+from threading import Lock
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from anyio import CancelScope, Event
 
-from advisorchain._answers import ClientStream, TypedStream
+from advisorchain._answers import ClientStream, TypedResponse, TypedStream, no_output
 from advisorchain._worker import Worker
 from advisorchain.errors import StreamError
 from advisorchain.exchange import ChatChunk, ChatResponse
@@ -38,6 +39,8 @@ class _Pump:
     async def run(self) -> None:
         try:
             with CancelScope() as self._scope:
+                if self._left:
+                    self._scope.cancel()
                 async with self.stream as stream:
                     self.started.set_result(None)
                     await self._serve(aiter(stream))
@@ -45,11 +48,18 @@ class _Pump:
             if not self.started.done():
                 self.started.set_exception(error)
             raise
-        finally:  # whoever still waits was cancelled, and so is who comes now
+        finally:
             self._over = True
-            self.started.cancel()
+            self._end(self.started)
             if self._reply is not None:
-                self._reply.cancel()
+                self._end(self._reply)
+
+    def _end(self, waiting: Future[Any]) -> None:
+        """Tell one who still waits; a cancelled future says that the worker was stopped."""
+        if not self._left:
+            waiting.cancel()
+        elif not waiting.done():
+            waiting.set_exception(StreamError("this stream was closed by another thread while this one waited for it"))
 
     async def _serve(self, chunks: AsyncIterator[ChatChunk]) -> None:
         while not self._left:
@@ -100,11 +110,13 @@ class SyncStream:
         self._stream = stream
         self._pump = _Pump(stream)
         self._running: Future[Any] | None = None
+        self._entering = Lock()  # or a thread that closes it just then would believe that there is nothing to close
 
     def __enter__(self) -> Self:
-        if self._running is not None:
-            raise StreamError("this stream was entered already; ask the client for another one")
-        self._running = self._worker.submit(self._pump.run)
+        with self._entering:
+            if self._running is not None:
+                raise StreamError("this stream was entered already; ask the client for another one")
+            self._running = self._worker.submit(self._pump.run)
         try:
             self._worker.result(self._pump.started)
         except BaseException:
@@ -126,15 +138,18 @@ class SyncStream:
     def __repr__(self) -> str:
         return repr(self._stream).replace("<", "<Sync", 1)
 
-    def __iter__(self) -> Iterator[ChatChunk]:
+    def _entered(self) -> Future[Any]:
         if self._running is None:
-            raise StreamError("iterate a stream inside `with client.stream(…) as stream:`")
+            raise StreamError("read a stream inside `with client.stream(…) as stream:`")
+        return self._running
+
+    def __iter__(self) -> Iterator[ChatChunk]:
+        self._entered()
         return self
 
     def __next__(self) -> ChatChunk:
-        if self._running is None:
-            raise StreamError("iterate a stream inside `with client.stream(…) as stream:`")
-        if self._running.done() and not self._running.cancelled():
+        running = self._entered()
+        if running.done() and not running.cancelled():
             raise StopIteration
         reply: Future[ChatChunk | None] = Future()
         self._worker.submit(lambda: self._pump.ask(reply))
@@ -145,10 +160,12 @@ class SyncStream:
 
     def close(self) -> None:
         """Leave the stream: close everything beneath, innermost first, and wait for it. Closing twice is fine."""
-        if self._running is None or self._running.done():
+        with self._entering:
+            running = self._running
+        if running is None or running.done():
             return
         self._worker.submit(self._pump.leave)
-        self._worker.result(self._running)
+        self._worker.result(running)
 
     @property
     def response(self) -> ChatResponse:
@@ -157,6 +174,7 @@ class SyncStream:
         Raises:
             StreamError: the stream has not been read to its end; `partial` has what came so far.
         """
+        self._entered()
         return self._stream.response
 
     @property
@@ -164,11 +182,25 @@ class SyncStream:
         """What has come so far, marked as partial; the whole response at the end; None: nothing yet."""
         return self._stream.partial
 
+    if not TYPE_CHECKING:  # to a type checker there are none
+        output = partial_output = property(no_output)
+        partials = no_output
+
 
 class SyncTypedStream(SyncStream, Generic[T]):
     """A streamed answer of a type. Iterate it for chunks, or `partials()` for the value as it grows."""
 
     _stream: TypedStream[T]
+
+    if TYPE_CHECKING:
+
+        @property
+        def response(self) -> TypedResponse[T]:
+            """As that of a SyncStream."""
+
+        @property
+        def partial(self) -> TypedResponse[T] | None:
+            """As that of a SyncStream."""
 
     @property
     def partial_output(self) -> Any | None:
@@ -187,4 +219,5 @@ class SyncTypedStream(SyncStream, Generic[T]):
     @property
     def output(self) -> T:
         """The value, at the end; see `TypedStream.output`."""
+        self._entered()
         return self._stream.output

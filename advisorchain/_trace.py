@@ -11,7 +11,7 @@ from advisorchain._steps import Step
 from advisorchain._watched import ADVISOR, Entry, Watched, WatchedSource
 from advisorchain.advisor import Outcome
 from advisorchain.exchange import ChatRequest, ChatResponse
-from advisorchain.telemetry import Clock, Tracer, current_context, end_span, start_span
+from advisorchain.telemetry import Clock, Tracer, carrying, current_context, end_span, start_span
 
 if TYPE_CHECKING:
     from advisorchain._frames import Frame
@@ -40,7 +40,8 @@ class Trace:
         }
 
     def _start(self) -> Clock:
-        return start_span(self.tracer, self._name, self._parent, self._attributes)
+        parent = carrying(self._parent, self.tracer)  # for the spans that an advisor has within it: those of tools
+        return start_span(self.tracer, self._name, parent, self._attributes)
 
     async def call(self, entry: Callable[[ChatRequest], Awaitable[ChatResponse]], request: ChatRequest) -> ChatResponse:
         """Run a call in the chain's span."""

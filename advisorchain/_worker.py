@@ -149,7 +149,9 @@ class Worker:
         try:
             return started.result()
         except Exception:
-            self._started = None  # the next caller tries again
+            with self._lock:
+                if self._started is started:  # else another caller has tried again already
+                    self._started = None
             raise
 
     def _start(self) -> Future[BlockingPortal]:

@@ -62,7 +62,7 @@ class _Call:
 class _MessageFold:
     """One message while its chunks come in."""
 
-    __slots__ = ("calls", "extras", "finish_reason", "reasoning", "refusal", "results", "text", "usage")
+    __slots__ = ("calls", "extras", "finish_reason", "reasoning", "refusal", "results", "text", "told", "usage")
 
     def __init__(self) -> None:
         self.text: list[str] = []
@@ -72,7 +72,8 @@ class _MessageFold:
         self.results: list[ToolMessage] = []
         self.finish_reason: str | None = None
         self.usage: Usage | None = None
-        self.extras: dict[str, Any] = {}
+        self.extras: dict[str, Any] = {}  # the message's own
+        self.told: dict[str, Any] = {}  # the response's: it does not count any more when this message is withdrawn
 
     def add_call(self, piece: ToolCallChunk) -> None:
         call = self._open_call(piece)
@@ -119,13 +120,12 @@ class Fold:
         text: the text pieces of the message that is coming in. A plain chunk may be added by appending its text here.
     """
 
-    __slots__ = ("_earlier", "_message", "_metadata", "_seen", "text")
+    __slots__ = ("_earlier", "_message", "_seen", "text")
 
     def __init__(self) -> None:
         self._message = _MessageFold()
         self.text = self._message.text
         self._earlier: list[_MessageFold] = []
-        self._metadata: dict[str, Any] = {}
         self._seen = False
 
     @property
@@ -155,7 +155,7 @@ class Fold:
         if chunk.metadata:
             told = {key: value for key, value in chunk.metadata.items() if value is not None}
             message.extras.update(told.pop("message", {}))
-            self._metadata.update(told)
+            message.told.update(told)
 
     def _begin_message(self, chunk: ChatChunk) -> None:
         self._earlier.append(self._message)
@@ -200,8 +200,9 @@ class Fold:
         return tuple(turn)
 
     def _made(self, message: AssistantMessage, earlier: tuple[AssistantMessage | ToolMessage, ...]) -> ChatResponse:
-        metadata = dict(self._metadata)
-        usages = [message.usage for message in (*self._earlier, self._message) if message.usage is not None]
+        messages = (*self._earlier, self._message)
+        metadata = {key: value for each in messages for key, value in each.told.items()}
+        usages = [each.usage for each in messages if each.usage is not None]
         return ChatResponse(
             message,
             finish_reason=self._message.finish_reason,

@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain as every
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, get_args, overload
 
-from advisorchain._answers import ClientStream, TypedResponse, TypedStream
+from anyio import current_time, move_on_after
+
+from advisorchain._answers import ClientStream, TypedResponse, TypedStream, answered
 from advisorchain._asking import (
-    Asking,
+    CallOptions,
     ClientPrompt,
     TurnKind,
     Values,
     as_advisor,
     as_messages,
+    checked_given,
     checked_list,
     checked_mapping,
     checked_system,
+    checked_timeout,
     checked_values,
+    for_tools,
     merged,
     rendered,
+    taking,
 )
 from advisorchain._run import GRACE
+from advisorchain._stream import timed_out
 from advisorchain.advisor import AdvisorLike
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.advisors.structured_output import StructuredOutputAdvisor
 from advisorchain.chain import AdvisorChain, ChatStream
-from advisorchain.errors import InvalidInputError
+from advisorchain.errors import ConfigurationError, InvalidInputError
 from advisorchain.exchange import ChatOptions, ChatResponse, checked_conversation_id
 from advisorchain.memory.chat_memory import ChatMemory
+from advisorchain.memory.repository import Entry, Page
 from advisorchain.messages import Message, SystemMessage
 from advisorchain.model import ModelLike
 from advisorchain.options import NO_OPTIONS, checked_options
@@ -38,12 +47,23 @@ from advisorchain.output import OutputType
 from advisorchain.prompt_template import PromptTemplate
 from advisorchain.telemetry import Telemetry
 
-__all__ = ["Asking", "ChatClient", "ClientPrompt", "ClientStream", "TurnKind", "TypedResponse", "TypedStream"]
+__all__ = ["CallOptions", "ChatClient", "ClientPrompt", "ClientStream", "TurnKind", "TypedResponse", "TypedStream"]
 
 T = TypeVar("T")
 
 _GLOBAL_TELEMETRY: Final = Telemetry()
 _TYPES_KEPT: Final = 64  # chains for output types; an application has a handful
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a call or stream was asked for: of which chain, and how. With turn "regenerate" without its question."""
+
+    chain: AdvisorChain
+    messages: tuple[Message, ...]
+    how: dict[str, Any]
+    turn: TurnKind
+    typed: OutputType[Any] | None
 
 
 class ChatClient:
@@ -58,6 +78,8 @@ class ChatClient:
         memory: a ChatMemory, or a MessageChatMemoryAdvisor with settings of your own. With one, every call needs a
             `conversation_id`.
         advisors: further advisors.
+        tools: functions and tools that the model may ask to have run (needs the extra `tools`). A ToolCallingAdvisor runs
+            them: the one among `advisors`, which then has them beside its own, or else one with the settings by default.
         options: how the model shall answer, unless a call says otherwise.
         context: entries for advisors, in every call.
         name: what the chain is called in traces.
@@ -81,6 +103,7 @@ class ChatClient:
         values: Values | None = None,
         memory: ChatMemory | MessageChatMemoryAdvisor | None = None,
         advisors: Iterable[AdvisorLike] = (),
+        tools: Iterable[Any] = (),
         options: ChatOptions | None = None,
         context: Mapping[str, Any] | None = None,
         name: str = "chat",
@@ -91,9 +114,9 @@ class ChatClient:
         self._values = checked_values(self._system, values)
         self._options = options if options is None else checked_options(options)
         self._context = checked_mapping("context", context)
-        if memory is not None:
-            advisors = [as_advisor(memory), *checked_list(advisors)]
-        self.chain: Final = AdvisorChain(model, advisors, name=name, telemetry=telemetry, grace=grace)
+        own = [*([] if memory is None else [as_advisor(memory)]), *checked_list(advisors)]
+        own += for_tools(tools, own, "of_client")
+        self.chain: Final = AdvisorChain(model, own, name=name, telemetry=telemetry, grace=grace)
         kept = [advisor for advisor in self.chain.advisors if isinstance(advisor, MessageChatMemoryAdvisor)]
         self._remembering: MessageChatMemoryAdvisor | None = kept[0] if kept else None
         self.memory: Final = kept[0].chat_memory if kept else None
@@ -104,19 +127,7 @@ class ChatClient:
 
     # -- asking
 
-    @overload
-    async def call(
-        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **asking: Unpack[Asking]
-    ) -> ChatResponse: ...
-    @overload
-    async def call(
-        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **asking: Unpack[Asking]
-    ) -> TypedResponse[T]: ...
-    @overload
-    async def call(
-        self, prompt: ClientPrompt | None = None, *, output_type: Any, **asking: Unpack[Asking]
-    ) -> TypedResponse[Any]: ...
-    async def call(
+    def _asked(
         self,
         prompt: ClientPrompt | None = None,
         *,
@@ -124,12 +135,47 @@ class ChatClient:
         values: Values | None = None,
         options: ChatOptions | None = None,
         context: Mapping[str, Any] | None = None,
-        advisors: Sequence[AdvisorLike] = (),
-        without: Sequence[str] = (),
+        advisors: Iterable[AdvisorLike] = (),
+        without: Iterable[str] = (),
+        tools: Iterable[Any] = (),
         timeout: float | None = None,
         output_type: Any = None,
         turn: TurnKind = "new",
-    ) -> ChatResponse:
+    ) -> _Asked:
+        chain, typed = self._chain_for(output_type)
+        advisors, without = checked_given("advisors", advisors), checked_given("without", without)
+        self._check_turn(turn, prompt, without)
+        present = (advisor for advisor in chain.advisors if advisor.name not in without)
+        if self._context is not None and isinstance(context, Mapping):
+            context = {**self._context, **context}
+        asked = merged(self._options, options)
+        if typed is not None:  # for every advisor to see: an answer of one type is none of another
+            asked = replace(asked or NO_OPTIONS, output=typed.schema)
+        how = {
+            "conversation_id": conversation_id,
+            "options": asked,
+            "context": self._context if context is None else context,
+            "advisors": (*advisors, *for_tools(tools, every(present, advisors), "of_call")),
+            "without": without,
+            "timeout": checked_timeout(timeout),
+        }
+        messages = self._system_of(values) + (() if turn == "regenerate" else as_messages(prompt))
+        return _Asked(chain, messages, how, turn, typed)
+
+    @overload
+    async def call(
+        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **options: Unpack[CallOptions]
+    ) -> ChatResponse: ...
+    @overload
+    async def call(
+        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **options: Unpack[CallOptions]
+    ) -> TypedResponse[T]: ...
+    @overload
+    async def call(
+        self, prompt: ClientPrompt | None = None, *, output_type: Any, **options: Unpack[CallOptions]
+    ) -> TypedResponse[Any]: ...
+    @taking(_asked)
+    async def call(self, prompt: ClientPrompt | None = None, **options: Any) -> ChatResponse:
         """Ask, and wait for the whole answer.
 
         Args:
@@ -141,11 +187,14 @@ class ChatClient:
             context: entries for advisors; they come back on the response.
             advisors: further advisors for this call alone.
             without: names of advisors to leave out of this call.
+            tools: further functions and tools for this call alone; see the constructor's.
             timeout: seconds; advisors see a cancellation, the caller CallTimeoutError.
-            output_type: the type that the answer shall have, or an OutputType; the response then has an `output`.
+            output_type: the type that the answer shall have, or an OutputType; the response then is a TypedResponse, with an
+                `output`. One that is no last answer (finish reason "paused", "tool_limit" or "return_direct", or it asks for
+                tools of the application) comes back as it is, and its `output` raises OutputValidationError.
             turn: "new"; or "regenerate": the conversation's last question is asked again; or "edit": `prompt` is asked in
-                its place. The new turn takes the place of the last one when its answer is stored; until then, and if there
-                is none, the last one stays.
+                its place. The new turn takes the place of the last one when its whole answer is stored; without one, also
+                when it is interrupted, the last one stays.
 
         Raises:
             InvalidInputError: something of this cannot be sent.
@@ -153,89 +202,73 @@ class ChatClient:
             ConversationConflictError: others wrote to the conversation while its last turn was to be replaced.
             ModelError: the model failed; other errors of models and advisors keep their own type.
         """
-        chain, typed = self._chain_for(output_type)
-        how = self._how(conversation_id, options, context, advisors, without, timeout, typed)
-        self._check_turn(turn, prompt, without)
-        if turn != "new":
-            chain, prompt = await self._again(_answering(chain, turn, without), turn, prompt, conversation_id)
-        response = await chain.call(self._messages(prompt, values), **how)
-        return response if typed is None else TypedResponse.of(response, typed.parse(response))
+        asked = self._asked(prompt, **options)
+        if asked.turn != "new":
+            asked = await self._again(asked)
+        response = await asked.chain.call(asked.messages, **asked.how)
+        return response if asked.typed is None else answered(response, asked.typed)
 
     @overload
     def stream(
-        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **options: Unpack[CallOptions]
     ) -> ClientStream: ...
     @overload
     def stream(
-        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **options: Unpack[CallOptions]
     ) -> TypedStream[T]: ...
     @overload
     def stream(
-        self, prompt: ClientPrompt | None = None, *, output_type: Any, **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: Any, **options: Unpack[CallOptions]
     ) -> TypedStream[Any]: ...
-    def stream(
-        self,
-        prompt: ClientPrompt | None = None,
-        *,
-        conversation_id: str | None = None,
-        values: Values | None = None,
-        options: ChatOptions | None = None,
-        context: Mapping[str, Any] | None = None,
-        advisors: Sequence[AdvisorLike] = (),
-        without: Sequence[str] = (),
-        timeout: float | None = None,
-        output_type: Any = None,
-        turn: TurnKind = "new",
-    ) -> ClientStream:
+    @taking(_asked)
+    def stream(self, prompt: ClientPrompt | None = None, **options: Any) -> ClientStream:
         """Ask, and read the answer in chunks: `async with client.stream(…) as stream: async for chunk in stream: …`.
 
         The arguments and errors are those of `call`. `timeout` counts the time inside the chain, not the reader's own. With
         `output_type` the stream has an `output` at the end, and `partials()` on the way.
         """
-        chain, typed = self._chain_for(output_type)
-        how = self._how(conversation_id, options, context, advisors, without, timeout, typed)
-        self._check_turn(turn, prompt, without)
+        asked = self._asked(prompt, **options)
 
         async def begin() -> ChatStream:
-            renewed, question = await self._again(_answering(chain, turn, without), turn, prompt, conversation_id)
-            return renewed.stream(self._messages(question, values), **how)
+            again = await self._again(asked)
+            return again.chain.stream(again.messages, **again.how)
 
-        stream = chain.stream(self._messages(prompt, values), **how) if turn == "new" else begin
-        return ClientStream(stream) if typed is None else TypedStream(stream, typed)
+        stream = asked.chain.stream(asked.messages, **asked.how) if asked.turn == "new" else begin
+        return ClientStream(stream) if asked.typed is None else TypedStream(stream, asked.typed)
+
+    # -- what is remembered
+
+    async def history(
+        self, conversation_id: str, *, after: str | None = None, limit: int = 100, newest_first: bool = False
+    ) -> Page[Entry]:
+        """What is stored of a conversation, a page at a time; see `ChatMemory.history`.
+
+        Raises:
+            ConfigurationError: this client has no memory.
+        """
+        return await self._remembered().history(conversation_id, after=after, limit=limit, newest_first=newest_first)
+
+    async def clear(self, conversation_id: str) -> bool:
+        """Delete a conversation; False when there was none.
+
+        Raises:
+            ConfigurationError: this client has no memory.
+        """
+        return await self._remembered().clear(conversation_id)
+
+    def _remembered(self) -> ChatMemory:
+        if self.memory is None:
+            raise ConfigurationError("this client has no `memory`; give it one when it is made")
+        return self.memory
 
     # -- of what a call is made
 
-    def _how(
-        self,
-        conversation_id: str | None,
-        options: ChatOptions | None,
-        context: Mapping[str, Any] | None,
-        advisors: Sequence[AdvisorLike],
-        without: Sequence[str],
-        timeout: float | None,
-        typed: OutputType[Any] | None,
-    ) -> dict[str, Any]:
-        if self._context is not None and isinstance(context, Mapping):
-            context = {**self._context, **context}
-        asked = merged(self._options, options)
-        if typed is not None:  # for every advisor to see: an answer of one type is none of another
-            asked = replace(asked or NO_OPTIONS, output=typed.schema)
-        return {
-            "conversation_id": conversation_id,
-            "options": asked,
-            "context": self._context if context is None else context,
-            "advisors": advisors,
-            "without": without,
-            "timeout": timeout,
-        }
-
-    def _messages(self, prompt: object, values: Values | None) -> tuple[Message, ...]:
-        messages = as_messages(prompt)
+    def _system_of(self, values: Values | None) -> tuple[Message, ...]:
         if isinstance(self._system, PromptTemplate):
-            return (rendered(self._system, self._values, values), *messages)
+            return (rendered(self._system, self._values, values),)
         if values:
             raise InvalidInputError("`values` are for a `system` that is a PromptTemplate; this client has none")
-        return messages if self._system is None else (self._system, *messages)
+        return () if self._system is None else (self._system,)
 
     def _chain_for(self, output_type: Any) -> tuple[AdvisorChain, OutputType[Any] | None]:
         if output_type is None:
@@ -249,7 +282,7 @@ class ChatClient:
         typed = output_type if isinstance(output_type, OutputType) else OutputType(output_type)
         return self.chain.with_advisors(StructuredOutputAdvisor(typed)), typed
 
-    def _check_turn(self, turn: TurnKind, prompt: object, without: Sequence[str]) -> None:
+    def _check_turn(self, turn: TurnKind, prompt: object, without: tuple[str, ...]) -> None:
         if turn == "new":
             return
         if turn not in get_args(TurnKind):
@@ -259,17 +292,26 @@ class ChatClient:
         if turn == "regenerate" and prompt is not None:
             raise InvalidInputError('`turn="regenerate"` asks the last question again; leave `prompt` out, or give "edit"')
 
-    async def _again(
-        self, chain: AdvisorChain, turn: TurnKind, prompt: object, conversation_id: str | None
-    ) -> tuple[AdvisorChain, Any]:
-        """A chain whose turn takes the place of the last one, and what to ask it."""
-        remembering = self._remembering
+    async def _again(self, asked: _Asked) -> _Asked:
+        """What to ask so that the turn takes the place of the last one."""
+        remembering, timeout = self._remembering, asked.how["timeout"]
         assert remembering is not None
-        last = await remembering.chat_memory.last_turn(checked_conversation_id(conversation_id))
+        conversation_id, begun = checked_conversation_id(asked.how["conversation_id"]), current_time()
+        with move_on_after(timeout) as scope:
+            last = await remembering.chat_memory.last_turn(conversation_id)
+        if scope.cancelled_caught:
+            raise timed_out(timeout)
         if last is None:
-            raise InvalidInputError(f'`turn="{turn}"`: the conversation has no question yet; leave `turn` out')
-        question = last.question.message if turn == "regenerate" else prompt
-        return chain.replacing(remembering.name, remembering.replacing(last)), question
+            raise InvalidInputError(f'`turn="{asked.turn}"`: the conversation has no question yet; leave `turn` out')
+        left = None if timeout is None else max(0.0, timeout - (current_time() - begun))
+        chain = asked.chain if asked.turn == "edit" else _uncached(asked.chain, asked.how["without"])
+        question = () if asked.turn == "edit" else (last.question.message,)
+        return replace(
+            asked,
+            chain=chain.replacing(remembering.name, remembering.replacing(last)),
+            messages=(*asked.messages, *question),
+            how={**asked.how, "timeout": left},
+        )
 
     # -- what its parts own
 
@@ -283,10 +325,8 @@ class ChatClient:
         await self.chain.__aexit__(kind, error, traceback)
 
 
-def _answering(chain: AdvisorChain, turn: TurnKind, without: Sequence[str]) -> AdvisorChain:
+def _uncached(chain: AdvisorChain, without: tuple[str, ...]) -> AdvisorChain:
     """The chain that answers a question once more: a cache would only say what it said before."""
-    if turn != "regenerate":
-        return chain
     caches = [
         advisor.name
         for advisor in chain.advisors

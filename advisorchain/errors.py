@@ -12,6 +12,7 @@
     ├── StreamError (RuntimeError)             a stream used in a way that cannot work
     ├── CallTimeoutError (TimeoutError)        `timeout=` of a call or stream ran out
     ├── LimitExceededError (RuntimeError)      a limit that the application set is reached; `retry_after`
+    ├── ToolError (RuntimeError)               a tool that a server runs failed, or the server did
     ├── ModelError (RuntimeError)              the model failed; `retryable`, `retry_after`, `status`
     │   ├── ContextLengthError (ValueError)    the prompt is longer than the model can read
     │   ├── ModelNotFoundError (LookupError)   no such model, or its file is not there
@@ -62,6 +63,7 @@ __all__ = [
     "StreamError",
     "StreamTextWarning",
     "ToolArgumentsError",
+    "ToolError",
     "UnknownAdvisorError",
 ]
 
@@ -120,6 +122,10 @@ class LimitExceededError(AdvisorChainError, RuntimeError):
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class ToolError(AdvisorChainError, RuntimeError):
+    """A tool that a server runs failed, or the server could not be reached. The tool loop tells the model."""
 
 
 class ModelError(AdvisorChainError, RuntimeError):

@@ -9,7 +9,7 @@ from advisorchain.advisor import BaseAdvisor
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse
 
-__all__ = ["FunctionAfter", "FunctionBefore", "after", "before"]
+__all__ = ["after", "before"]
 
 BeforeFunction: TypeAlias = Callable[[ChatRequest], ChatRequest | ChatResponse | Awaitable[ChatRequest | ChatResponse]]
 AfterFunction: TypeAlias = Callable[[ChatRequest, ChatResponse], ChatResponse | Awaitable[ChatResponse]]

@@ -9,13 +9,11 @@ partial mark, a tool's structured result and its error mark: `to_dicts` leaves t
 
 from __future__ import annotations
 
-import binascii
-import mimetypes
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
-from urllib.parse import unquote_to_bytes
 
+from advisorchain._media import audio_format, audio_type, data_url, from_base64, with_bytes
 from advisorchain._values import utf8
 from advisorchain.errors import MessageError, kind_of
 from advisorchain.messages import (
@@ -36,9 +34,7 @@ from advisorchain.messages import (
 
 __all__ = ["from_dicts", "to_dicts"]
 
-_AUDIO_FORMATS: Final = {"audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3"}  # others are named as their subtype
 _Detail: TypeAlias = Literal["auto", "low", "high"] | None
-_UNKNOWN_BYTES: Final = "application/octet-stream"
 
 
 def to_dicts(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -63,18 +59,6 @@ def from_dicts(dicts: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
     if isinstance(dicts, str | bytes | Mapping) or not isinstance(dicts, Iterable):
         raise MessageError(f"`messages` is {kind_of(dicts)}; give a list of dicts")
     return tuple(_from_dict(item, f"messages[{place}]") for place, item in enumerate(dicts))
-
-
-def data_url(data: bytes, media_type: str | None, name: str | None = None) -> str:
-    """Bytes as a `data:` URL; a media type that is not told is guessed from the file's name."""
-    kind = media_type or mimetypes.guess_type(name or "")[0] or _UNKNOWN_BYTES
-    return f"data:{kind};base64,{b64encode(data).decode()}"
-
-
-def audio_format(media_type: str | None) -> str:
-    """What the form calls a sound's media type: "wav" for "audio/wav", "mp3" for "audio/mpeg"."""
-    kind = (media_type or "").partition(";")[0].strip().lower()
-    return _AUDIO_FORMATS.get(kind) or kind.partition("/")[2]
 
 
 # to dicts
@@ -107,6 +91,7 @@ def _call_as_dict(call: ToolCall) -> dict[str, Any]:
 
 
 def _part_as_dict(part: Part, path: str) -> dict[str, Any]:
+    part = with_bytes(part, path)
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
     if isinstance(part, RefusalPart):
@@ -115,28 +100,22 @@ def _part_as_dict(part: Part, path: str) -> dict[str, Any]:
         image = {"url": part.url if part.data is None else data_url(part.data, part.media_type)}
         return {"type": "image_url", "image_url": {**image, **({"detail": part.detail} if part.detail else {})}}
     if isinstance(part, AudioPart):
-        data, media_type = _sound(part, path)
-        return {"type": "input_audio", "input_audio": {"data": b64encode(data).decode(), "format": audio_format(media_type)}}
+        data = b64encode(_bytes(part.data, path, "sound")).decode()
+        return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format(part.media_type)}}
     return {"type": "file", "file": _file_as_dict(part, path)}
-
-
-def _sound(part: AudioPart, path: str) -> tuple[bytes, str | None]:
-    if part.data is not None:
-        return part.data, part.media_type
-    if part.url is not None and _is_data_url(part.url):
-        return _read_data_url(part.url, path)
-    raise MessageError(f"`{path}` is sound by URL, which OpenAI's form does not carry; give its bytes (`data`)")
 
 
 def _file_as_dict(part: FilePart, path: str) -> dict[str, Any]:
     name = {"filename": part.name} if part.name is not None else {}
     if part.file_id is not None:
         return {"file_id": part.file_id, **name}
-    if part.data is not None:
-        return {"file_data": data_url(part.data, part.media_type, part.name), **name}
-    if part.url is not None and _is_data_url(part.url):
-        return {"file_data": part.url, **name}
-    raise MessageError(f"`{path}` is a file by URL, which OpenAI's form does not carry; give its bytes (`data`)")
+    return {"file_data": data_url(_bytes(part.data, path, "a file"), part.media_type, part.name), **name}
+
+
+def _bytes(data: bytes | None, path: str, what: str) -> bytes:
+    if data is None:
+        raise MessageError(f"`{path}` is {what} by URL, which OpenAI's form does not carry; give its bytes (`data`)")
+    return data
 
 
 # from dicts
@@ -236,17 +215,14 @@ def _image_part(value: object, path: str) -> Part:
     url, detail = _text(image.get("url"), f"{path}.url", blank=False), cast(_Detail, image.get("detail"))
     if detail not in (None, "auto", "low", "high"):
         raise MessageError(f"`{path}.detail` is {_no_choice(detail, ['auto', 'low', 'high'])}")
-    if not _is_data_url(url):
-        return ImagePart(url, detail=detail)
-    data, media_type = _read_data_url(url, f"{path}.url")
-    return ImagePart(data=data, media_type=media_type, detail=detail)
+    return with_bytes(ImagePart(url, detail=detail), f"{path}.url")
 
 
 def _audio_part(value: object, path: str) -> Part:
     audio = _mapping(value, path)
     name = _text(audio.get("format"), f"{path}.format", blank=False)
-    data = _base64(_text(audio.get("data"), f"{path}.data"), f"{path}.data")
-    return AudioPart(data=data, media_type="audio/mpeg" if name == "mp3" else f"audio/{name}")
+    data = from_base64(_text(audio.get("data"), f"{path}.data"), f"{path}.data")
+    return AudioPart(data=data, media_type=audio_type(name))
 
 
 def _file_part(value: object, path: str) -> Part:
@@ -255,8 +231,8 @@ def _file_part(value: object, path: str) -> Part:
     if (file_id := _optional(file.get("file_id"), f"{path}.file_id")) is not None:
         return FilePart(file_id=file_id, name=name)
     text, place = _text(file.get("file_data"), f"{path}.file_data"), f"{path}.file_data"
-    data, media_type = _read_data_url(text, place) if _is_data_url(text) else (_base64(text, place), None)
-    return FilePart(data=data, name=name, media_type=media_type)
+    part = with_bytes(FilePart(text, name=name), place)
+    return part if part.data is not None else FilePart(data=from_base64(text, place), name=name)
 
 
 _PARTS: Final[dict[str, Callable[[object, str], Part]]] = {
@@ -303,24 +279,3 @@ def _found(value: object) -> str:
 def _no_choice(value: object, choices: Iterable[str]) -> str:
     told = ", ".join(f"`{choice}`" for choice in choices)
     return f"missing; give one of {told}" if value is None else f"none of {told}"
-
-
-def _is_data_url(url: str) -> bool:
-    return url[:5].lower() == "data:"
-
-
-def _read_data_url(url: str, path: str) -> tuple[bytes, str]:
-    head, comma, payload = url[5:].partition(",")
-    if not comma:
-        raise MessageError(f"`{path}` is a `data:` URL without data")
-    media_type, marker, _ = head.rpartition(";base64")
-    if not marker:
-        return unquote_to_bytes(payload), head or "text/plain"
-    return _base64(payload, path), media_type or "text/plain"
-
-
-def _base64(text: str, path: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise MessageError(f"`{path}` is not base64") from None

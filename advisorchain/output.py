@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError, create_model
@@ -23,7 +24,7 @@ from advisorchain.errors import ConfigurationError, InvalidInputError, OutputVal
 from advisorchain.exchange import ChatChunk, ChatResponse
 from advisorchain.options import OutputSchema
 
-__all__ = ["OutputType", "PartialOutput"]
+__all__ = ["OutputType", "PartialOutput", "is_unfinished"]
 
 T = TypeVar("T")
 
@@ -32,6 +33,11 @@ _FENCE: Final = re.compile(r"```[\w-]*(\s|\Z)")
 _OPEN_NUMBER: Final = re.compile(r"(?<=[\s:,\[])[-+.\deE]+\Z")
 _MAX_PROBLEMS: Final = 10  # a long list may be wrong in each item: the model is told of the first ones
 _BEHIND: Final = 64  # see PartialOutput
+_UNFINISHED: Final = {  # by finish reason
+    "paused": "the turn waits for a person's yes; go on with `response.pause`",
+    "return_direct": "the results of tools are the answer",
+    "tool_limit": "tools were called too often",
+}
 
 
 class _Schema(GenerateJsonSchema):
@@ -80,6 +86,9 @@ class OutputType(Generic[T]):
     def __repr__(self) -> str:
         return f"OutputType({self._shown})"
 
+    def __reduce__(self) -> tuple[Any, ...]:  # pydantic's parts cannot be pickled
+        return partial(type(self), name=self.schema.name), (self.type,)
+
     def _schema_of(self, type_: Any) -> dict[str, Any]:
         try:
             return TypeAdapter(type_).json_schema(schema_generator=_Schema)
@@ -123,10 +132,14 @@ class OutputType(Generic[T]):
         problem = "\n".join(_told(one["loc"], one["msg"], one["type"]) for one in wrong[:_MAX_PROBLEMS])
         fields = dict.fromkeys(self._path(one["loc"]) for one in wrong[:_MAX_PROBLEMS] if one["loc"])
         where = f" at {', '.join(f'`{field}`' for field in fields)}" if fields else ": it is no JSON object of that form"
-        if response.message.refusal or response.finish_reason == "content_filter":
+        if response.finish_reason in _UNFINISHED:
+            said = problem = _UNFINISHED[response.finish_reason]
+        elif response.message.refusal or response.finish_reason == "content_filter":
             said, problem = "the model refused to answer", "the model refused to answer"
         elif response.finish_reason == "length":
             said = "the answer was cut off at the limit of tokens; raise `max_tokens`, or ask for less"
+        elif response.message.tool_calls:
+            said = problem = "the answer asks for tools"
         elif not response.text.strip():
             said, problem = "the answer is empty", "the answer is empty"
         else:
@@ -169,6 +182,11 @@ class PartialOutput:
             return None
         self._value = value
         return value
+
+
+def is_unfinished(response: ChatResponse) -> bool:
+    """Whether it is no last answer of the model, which alone is of a type: it asks for tools, or a tool loop ended it."""
+    return bool(response.message.tool_calls) or response.finish_reason in _UNFINISHED
 
 
 def _wrapper(type_: Any) -> type[BaseModel]:

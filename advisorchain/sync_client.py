@@ -9,13 +9,14 @@ from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack, get_ar
 from weakref import finalize
 
 from advisorchain._answers import TypedStream
+from advisorchain._asking import Values, taking
 from advisorchain._run import GRACE
 from advisorchain._sync_stream import SyncStream, SyncTypedStream
 from advisorchain._worker import Worker
 from advisorchain.advisor import AdvisorLike
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
-from advisorchain.client import Asking, ChatClient, ClientPrompt, TypedResponse
+from advisorchain.client import CallOptions, ChatClient, ClientPrompt, TypedResponse
 from advisorchain.errors import ConfigurationError
 from advisorchain.exchange import ChatOptions, ChatResponse
 from advisorchain.memory.chat_memory import ChatMemory
@@ -44,8 +45,17 @@ class SyncChatClient:
 
     Ctrl-C during a call or while a chunk is awaited cancels it; an answer that was seen in part is remembered as that.
 
+    The memory stays its giver's. For one in a SQLite file make the repository itself, which needs no `async with`:
+
+        repository = SqliteChatMemoryRepository("chat.db")
+        with SyncChatClient(model, memory=ChatMemory(repository=repository)) as client:
+            client.call("Hello.", conversation_id="ada")
+            client.run(repository.aclose)
+
+    Closing it is for tidiness: each turn is in the file when its call returns, also of a script that ends without.
+
     Args:
-        model, system, values, memory, advisors, options, context, name, telemetry, grace: as for ChatClient.
+        model, system, values, memory, advisors, tools, options, context, name, telemetry, grace: as for ChatClient.
         backend: what the event loop is, "asyncio" or "trio" (which has to be installed).
 
     Attributes:
@@ -61,9 +71,10 @@ class SyncChatClient:
         model: ModelLike,
         *,
         system: str | SystemMessage | PromptTemplate | None = None,
-        values: Mapping[str, str | float] | None = None,
+        values: Values | None = None,
         memory: ChatMemory | MessageChatMemoryAdvisor | None = None,
         advisors: Iterable[AdvisorLike] = (),
+        tools: Iterable[Any] = (),
         options: ChatOptions | None = None,
         context: Mapping[str, Any] | None = None,
         name: str = "chat",
@@ -79,6 +90,7 @@ class SyncChatClient:
             values=values,
             memory=memory,
             advisors=advisors,
+            tools=tools,
             options=options,
             context=context,
             name=name,
@@ -95,38 +107,40 @@ class SyncChatClient:
 
     @overload
     def call(
-        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **options: Unpack[CallOptions]
     ) -> ChatResponse: ...
     @overload
     def call(
-        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **options: Unpack[CallOptions]
     ) -> TypedResponse[T]: ...
     @overload
     def call(
-        self, prompt: ClientPrompt | None = None, *, output_type: Any, **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: Any, **options: Unpack[CallOptions]
     ) -> TypedResponse[Any]: ...
-    def call(self, prompt: ClientPrompt | None = None, *, output_type: Any = None, **asking: Any) -> ChatResponse:
+    @taking(ChatClient.call)
+    def call(self, prompt: ClientPrompt | None = None, **options: Any) -> ChatResponse:
         """Ask, and wait for the whole answer. Arguments and errors are those of `ChatClient.call`."""
-        return self._worker.run(partial(self._client.call, prompt, output_type=output_type, **asking))
+        return self._worker.run(partial(self._client.call, prompt, **options))
 
     @overload
     def stream(
-        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: None = None, **options: Unpack[CallOptions]
     ) -> SyncStream: ...
     @overload
     def stream(
-        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: type[T] | OutputType[T], **options: Unpack[CallOptions]
     ) -> SyncTypedStream[T]: ...
     @overload
     def stream(
-        self, prompt: ClientPrompt | None = None, *, output_type: Any, **asking: Unpack[Asking]
+        self, prompt: ClientPrompt | None = None, *, output_type: Any, **options: Unpack[CallOptions]
     ) -> SyncTypedStream[Any]: ...
-    def stream(self, prompt: ClientPrompt | None = None, *, output_type: Any = None, **asking: Any) -> SyncStream:
+    @taking(ChatClient.stream)
+    def stream(self, prompt: ClientPrompt | None = None, **options: Any) -> SyncStream:
         """Ask, and read the answer in chunks: `with client.stream(…) as stream: for chunk in stream: …`.
 
         Arguments and errors are those of `ChatClient.stream`. The model goes on when the reader asks for the next chunk.
         """
-        stream = self._client.stream(prompt, output_type=output_type, **asking)
+        stream = self._client.stream(prompt, **options)
         kind = SyncTypedStream if isinstance(stream, TypedStream) else SyncStream
         return kind(self, self._worker, stream)
 
@@ -134,18 +148,15 @@ class SyncChatClient:
         """What an async function returns, run where the client works: `client.run(client.memory.snapshot, "ada")`."""
         return self._worker.run(partial(function, *args, **more))
 
-    def history(self, conversation_id: str, *, after: str | None = None, limit: int = 100) -> Page[Entry]:
-        """What is stored of a conversation, oldest first, a page at a time; see `ChatMemory.history`."""
-        return self.run(self._remembered().history, conversation_id, after=after, limit=limit)
+    def history(
+        self, conversation_id: str, *, after: str | None = None, limit: int = 100, newest_first: bool = False
+    ) -> Page[Entry]:
+        """What is stored of a conversation, a page at a time; see `ChatClient.history`."""
+        return self.run(self._client.history, conversation_id, after=after, limit=limit, newest_first=newest_first)
 
     def clear(self, conversation_id: str) -> bool:
-        """Delete a conversation; False when there was none."""
-        return self.run(self._remembered().clear, conversation_id)
-
-    def _remembered(self) -> ChatMemory:
-        if self.memory is None:
-            raise ConfigurationError("this client has no `memory`; give it one when it is made")
-        return self.memory
+        """Delete a conversation; False when there was none. See `ChatClient.clear`."""
+        return self.run(self._client.clear, conversation_id)
 
     def close(self) -> None:
         """Cancel what runs, close the model and the advisors, end the thread, and wait for it. Closing twice is fine."""

@@ -28,16 +28,19 @@ __all__ = [
     "Context",
     "Telemetry",
     "Tracer",
+    "carrying",
     "close_failed",
     "current_context",
     "done_failed",
     "end_span",
     "log_event",
     "start_span",
+    "tracer_in",
     "wanted",
 ]
 
 _SCOPE: Final = "advisorchain"
+_TRACER: Final = otel_context.create_key(_SCOPE)
 
 # Without this an application that has not configured structlog would see every event on stdout.
 _STDLIB_LOGGER: Final = logging.getLogger(_SCOPE)
@@ -217,6 +220,16 @@ class Clock:
 def current_context() -> Context:
     """OpenTelemetry's context of who asks: where the next span belongs."""
     return otel_context.get_current()
+
+
+def carrying(context: Context, tracer: Tracer | None) -> Context:
+    """`context`, in which an advisor finds the tracer of its chain; None: it finds none."""
+    return otel_context.set_value(_TRACER, tracer, context)
+
+
+def tracer_in(context: Context) -> Tracer | None:
+    """The tracer of the chain that runs in `context`; None: nothing is recorded."""
+    return context.get(_TRACER)  # type: ignore[return-value]
 
 
 def start_span(tracer: Tracer, name: str, parent: Context, attributes: dict[str, Any], *, client: bool = False) -> Clock:

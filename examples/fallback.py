@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import anyio
 
 from advisorchain import AdvisorChain, ChatRequest
-from advisorchain.advisors import MessageChatMemoryAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor, TimeoutAdvisor
 from advisorchain.advisors.fallback import FallbackAdvisor
 from advisorchain.memory import ChatMemory
 
@@ -28,7 +28,8 @@ async def small(request: ChatRequest) -> AsyncGenerator[str, None]:
 
 async def main() -> None:
     memory = ChatMemory()
-    fallback = FallbackAdvisor(small, after_first_chunk="attempt")
+    second = AdvisorChain(small, [TimeoutAdvisor(total=60, first_chunk=10)], name="small")  # its own limits
+    fallback = FallbackAdvisor(second, after_first_chunk="attempt")
     chain = AdvisorChain(large, [MessageChatMemoryAdvisor(memory), fallback])
     for question in ("Hello?", "And now?"):
         async with chain.stream(question, conversation_id="demo") as stream:

@@ -1,5 +1,4 @@
 """A chat endpoint with server-sent events: a conversation a user, a guard, a spare model; a partial answer is kept.
-
 Run: pip install fastapi uvicorn && uvicorn --app-dir examples fastapi_sse:app
 Ask: curl -N localhost:8000/chat -H "Authorization: Bearer of-ada" --json '{"text": "Hi"}'
 """
@@ -45,15 +44,16 @@ def user(authorization: Annotated[str, Header()] = "") -> str:
 
 
 async def answer(text: Text, name: Annotated[str, Depends(user)], request: Request) -> AsyncIterator[ChatStream]:
-    # The id comes from who asks, never from what is asked. Being a dependency, the stream is left when its reader is gone.
-    async with request.app.state.chain.stream(text, conversation_id=f"user-{name}") as stream:
-        yield stream
+    async with request.app.state.chain.stream(text, conversation_id=f"user-{name}") as stream:  # by who asks, not what
+        yield stream  # being a dependency's, it is left when its reader is gone
 
 
 @app.post("/chat", response_class=EventSourceResponse)
 async def chat(stream: Annotated[ChatStream, Depends(answer)]) -> AsyncIterator[ServerSentEvent]:
     try:
         async for chunk in stream:
-            yield ServerSentEvent(data=chunk.text, event=chunk.boundary)  # "attempt": what was shown no longer counts
+            if chunk.text or chunk.boundary:  # what a guard holds back says nothing yet
+                yield ServerSentEvent(data=chunk.text, event=chunk.boundary)  # "attempt": what was shown no longer counts
+        yield ServerSentEvent(event="end", data=stream.response.finish_reason or "stop")
     except AdvisorChainError:
         yield ServerSentEvent(event="error", data="Please ask again.")

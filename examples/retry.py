@@ -1,10 +1,10 @@
-"""Ask again when the model fails, as long as nothing was shown. The policy is tenacity's (extra `retry`).
+"""Ask again when the model fails, as long as nothing was shown. The waiting is tenacity's (extra `retry`).
 
 Run: python examples/retry.py
 """
 
 import anyio
-from tenacity import RetryCallState, stop_after_attempt
+from tenacity import RetryCallState
 
 from advisorchain import AdvisorChain, ChatRequest
 from advisorchain.advisors.retry import RetryAdvisor
@@ -30,7 +30,7 @@ def wait(state: RetryCallState) -> float:
 
 
 async def main() -> None:
-    retry = RetryAdvisor(stop=stop_after_attempt(4), wait=wait)
+    retry = RetryAdvisor(attempts=4, wait=wait)
     print((await AdvisorChain(Flaky(), [retry]).call("Hello?")).text)
     async with AdvisorChain(Flaky(), [retry]).stream("Hello?") as stream:
         print("".join([chunk.text async for chunk in stream]))

@@ -110,6 +110,20 @@ def test_what_belongs_to_a_message_is_a_dict_of_json() -> None:
         fold_chunks([ChatChunk("x", metadata={"message": {"key": object()}})])
 
 
+def test_what_the_response_tells_of_a_message_goes_with_it_when_it_is_withdrawn() -> None:
+    told: Any = [{"id": "r-0", "a": 0}, {"id": "r-1", "model": "m", "a": 1, "b": 1}, {"id": "r-2"}]
+    first, withdrawn, last = (ChatChunk("x", metadata=metadata) for metadata in told)
+    again = ChatChunk(boundary="attempt", withdraws=1)
+    fold = Fold()
+    for chunk in (first, ChatChunk(boundary="round"), withdrawn, again, ChatChunk("y")):
+        fold.add(chunk)
+    partial = fold.partial()
+    assert partial is not None
+    assert (partial.id, partial.model, partial.metadata) == ("r-0", None, {"a": 0})
+    fold.add(last)
+    assert (fold.response().id, fold.response().metadata) == ("r-2", {"a": 0})
+
+
 def test_metadata_is_merged_and_null_erases_nothing() -> None:
     told: list[dict[str, Any]] = [{"id": "r1", "model": None, "a": 1, "limit": None}, {"a": 2, "limit": {"left": 9}}]
     told.append({"model": "m", "id": None, "limit": None})

@@ -22,6 +22,7 @@ _values
 messages options
 _chunk
 exchange
+_media
 openai_dicts
 aggregate
 _output_prompt _strict_schema

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import pickle
 import subprocess
 import sys
@@ -23,7 +25,7 @@ from advisorchain import (
     UserMessage,
 )
 from advisorchain.advisors import CacheAdvisor, MessageChatMemoryAdvisor
-from advisorchain.client import ChatClient, TypedResponse
+from advisorchain.client import CallOptions, ChatClient, TypedResponse
 from advisorchain.errors import (
     CallTimeoutError,
     ConfigurationError,
@@ -37,6 +39,7 @@ from advisorchain.memory import ChatMemory
 from advisorchain.options import ToolDefinition
 from advisorchain.output import OutputType
 from advisorchain.prompt_template import PromptTemplate
+from advisorchain.sync_client import SyncChatClient
 from advisorchain.testing import Pause, RecordingAdvisor, ScriptedModel
 
 from ._client_laws import LAWS, MAKE, check_door
@@ -188,6 +191,15 @@ async def test_advisors_of_one_call_and_without() -> None:
     assert repr(client) == "<ChatClient own@0 > scripted>"
 
 
+@pytest.mark.parametrize("name", ["advisors", "without"])
+@pytest.mark.parametrize("turn", ["new", "edit"])
+async def test_one_thing_where_several_are_to_be_given(name: str, turn: str) -> None:
+    client = ChatClient(ScriptedModel(), memory=ChatMemory())
+    for wrong in (5, "memory"):
+        with pytest.raises(InvalidInputError, match=f"`{name}` is .*; give a list"):
+            await client.call("hi", conversation_id="c", turn=turn, **{name: wrong})  # type: ignore[call-overload]
+
+
 async def test_a_calls_timeout() -> None:
     client = ChatClient(model := ScriptedModel([Pause()], repeat=True))
     with pytest.raises(CallTimeoutError):
@@ -213,6 +225,20 @@ async def test_a_client_with_memory_remembers(make: Any) -> None:
         assert [chunk.text async for chunk in stream]
     assert texts(model) == ["sys", "I am Ada", "Hello Ada", "Who am I?"]
     assert [message.text for message in await memory.get("c")] == ["I am Ada", "Hello Ada", "Who am I?", "You are Ada"]
+
+
+async def test_a_clients_memory_is_read_and_cleared() -> None:
+    client = ChatClient(ScriptedModel("a1", "a2"), memory=ChatMemory())
+    for question in ("q1", "q2"):
+        await client.call(question, conversation_id="c")
+    page = await client.history("c", limit=3)
+    assert [entry.message.text for entry in page.items] == ["q1", "a1", "q2"]
+    assert [entry.message.text for entry in (await client.history("c", after=page.next)).items] == ["a2"]
+    assert (await client.history("c", newest_first=True)).items[0].message.text == "a2"
+    assert [await client.clear("c"), await client.clear("c")] == [True, False]
+    for ask in (ChatClient(ScriptedModel()).history, ChatClient(ScriptedModel()).clear):
+        with pytest.raises(ConfigurationError, match="no `memory`"):
+            await ask("c")
 
 
 async def test_with_memory_an_id_is_needed_and_without_it_is_not() -> None:
@@ -308,8 +334,50 @@ async def test_a_typed_response_is_a_response() -> None:
     response = await ChatClient(ScriptedModel(ADA)).call("who?", output_type=Person, context={"a": 1})
     again = pickle.loads(pickle.dumps(response))
     assert (again.output, again.message, again.context) == (response.output, response.message, {"a": 1})
+    assert response == again
     assert response.with_context(b=2).context == {"a": 1, "b": 2}
     assert isinstance(response, ChatResponse)
+
+
+async def test_a_copy_of_a_typed_response_has_the_value_of_its_own_message() -> None:
+    response = await ChatClient(ScriptedModel(ADA)).call("who?", output_type=Person)
+    for copied in (response.with_context(b=2), response.replace(finish_reason="length"), copy.deepcopy(response)):
+        assert copied.output == response.output
+        assert isinstance(copied, TypedResponse)
+    assert response.replace(id="x").output is response.output is response.output
+    assert response.replace(message='{"name": "Eve", "age": 1}').output == Person(name="Eve", age=1)
+    with pytest.raises(OutputValidationError):
+        _ = response.replace(message="no").output
+
+
+async def test_a_typed_call_and_a_typed_stream_give_the_same_response() -> None:
+    client = ChatClient(ScriptedModel(ADA, repeat=True))
+    async with client.stream("who?", output_type=Person) as stream:
+        async for _ in stream:
+            assert isinstance(stream.partial, TypedResponse)
+    assert stream.response == stream.partial == await client.call("who?", output_type=Person)
+    assert stream.response is stream.response
+    assert stream.response.output is stream.output
+
+
+async def test_a_stream_without_a_type_says_what_it_has_no_value_for() -> None:
+    async with ChatClient(ScriptedModel("a b")).stream("hi") as stream:
+        for look in (lambda: stream.output, lambda: stream.partials(), lambda: stream.partial_output):  # type: ignore[attr-defined]
+            with pytest.raises(StreamError, match=r"`client\.stream\(…, output_type=…\)`"):
+                look()
+        assert "".join([chunk.text async for chunk in stream]) == "a b"
+
+
+def test_help_tells_the_arguments() -> None:
+    own = inspect.signature(ChatClient.call).parameters
+    assert own.keys() == CallOptions.__annotations__.keys() | {"self", "prompt", "output_type"}
+    assert inspect.signature(ChatClient.stream).parameters == own
+    assert inspect.signature(SyncChatClient.call).parameters == inspect.signature(SyncChatClient.stream).parameters == own
+    assert inspect.signature(ChatClient.call).return_annotation == "ChatResponse"
+    assert list(inspect.signature(ChatClient(ScriptedModel()).call).parameters)[:2] == ["prompt", "conversation_id"]
+    made = dict(inspect.signature(SyncChatClient).parameters)
+    assert made.pop("backend")
+    assert list(made) == list(inspect.signature(ChatClient).parameters)
 
 
 async def test_the_chain_of_a_type_is_built_once() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from anyio import create_task_group
+from anyio import create_task_group, fail_after, move_on_after, sleep_forever
+from anyio.lowlevel import checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ from advisorchain import (
 from advisorchain.advisors import CacheAdvisor, MessageChatMemoryAdvisor
 from advisorchain.client import ChatClient
 from advisorchain.errors import (
+    CallTimeoutError,
     ChatMemoryError,
     ConversationConflictError,
     ConversationDeletedError,
@@ -139,15 +141,81 @@ async def test_leaving_before_anything_was_seen_keeps_the_old_turn(repository: C
     assert model.open_streams == 0
 
 
-@pytest.mark.parametrize(("interrupted", "kept"), [("partial", "new"), ("question", "a1"), ("nothing", "a1")])
-async def test_leaving_after_something_was_seen(repository: ChatMemoryRepository, interrupted: Any, kept: str) -> None:
+@pytest.mark.parametrize("turn", ["regenerate", "edit"])
+@pytest.mark.parametrize("interrupted", ["partial", "question", "nothing"])
+async def test_half_an_answer_does_not_take_the_old_ones_place(
+    repository: ChatMemoryRepository, interrupted: Any, turn: Any
+) -> None:
     memory = await filled(repository, "1")
-    advisor = MessageChatMemoryAdvisor(memory, interrupted=interrupted)
-    async with ChatClient(ScriptedModel("new words"), memory=advisor).stream(
-        conversation_id="c", turn="regenerate"
-    ) as stream:
+    client = ChatClient(
+        ScriptedModel("new words", repeat=True), memory=MessageChatMemoryAdvisor(memory, interrupted=interrupted)
+    )
+    how = {"prompt": "other" if turn == "edit" else None, "conversation_id": "c", "turn": turn}
+    async with client.stream(**how) as stream:
         await anext(aiter(stream))
-    assert await log(memory) == ["q1", kept]  # without an answer nothing takes the old one's place
+    assert await log(memory) == ["q1", "a1"]
+    with move_on_after(60) as scope:
+        async with client.stream(**how) as stream:
+            async for _ in stream:
+                scope.cancel()
+                await checkpoint()
+    assert scope.cancelled_caught
+    assert await log(memory) == ["q1", "a1"]
+    async with client.stream("q2", conversation_id="c") as stream:  # the client's own turns are kept as before
+        await anext(aiter(stream))
+    assert (
+        await log(memory)
+        == {
+            "partial": ["q1", "a1", "q2", "new"],
+            "question": ["q1", "a1", "q2"],
+            "nothing": ["q1", "a1"],
+        }[interrupted]
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_two_that_ask_again_at_once_conflict(repository: ChatMemoryRepository, mode: Mode) -> None:
+    memory = await filled(repository, "1")
+    pause = Pause()
+    slow = ChatClient(ScriptedModel(["slow ", pause, "words"]), memory=memory)
+    fast = ChatClient(ScriptedModel("fast"), memory=memory)
+
+    async def regenerate() -> None:
+        with pytest.raises(ConversationConflictError, match="Look it up again") as caught:
+            await ask(slow, mode, turn="regenerate")
+        assert caught.value.expected < caught.value.found
+
+    async with create_task_group() as group:
+        group.start_soon(regenerate)
+        await pause.reached.wait()
+        await ask(fast, mode, turn="regenerate")
+        pause.go.set()
+    assert await log(memory) == ["q1", "fast"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_timeout_bounds_looking_up_the_last_turn(mode: Mode) -> None:
+    class Slow(ChatMemory):
+        async def last_turn(self, conversation_id: str) -> Any:
+            await sleep_forever()
+
+    client = ChatClient(model := ScriptedModel("new"), memory=Slow())
+    with fail_after(60), pytest.raises(CallTimeoutError, match=r"`timeout` of 0\.01 seconds"):
+        await ask(client, mode, turn="regenerate", timeout=0.01)
+    assert not model.requests
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_what_is_left_of_the_timeout_is_the_models(mode: Mode) -> None:
+    memory = await filled(InMemoryChatMemoryRepository(), "1")
+    client = ChatClient(model := ScriptedModel([Pause()], "new"), memory=memory)
+    with fail_after(60), pytest.raises(CallTimeoutError):
+        await ask(client, mode, turn="regenerate", timeout=0.01)
+    assert model.open_streams == 0
+    assert (await ask(client, mode, turn="regenerate", timeout=60)).text == "new"
+    for timeout in (-1, "5", True):
+        with pytest.raises(InvalidInputError, match="`timeout` is"):
+            await ask(client, mode, turn="regenerate", timeout=timeout)
 
 
 async def test_a_refused_answer_keeps_the_old_turn() -> None:

@@ -28,6 +28,7 @@ PROMISED = {
     "typed_answer": "Porto: 232,000",
     "sync_script": "stored: 4 messages",
     "tools": "stored: ['How warm is it in Porto?', 'It is 21 degrees in Porto.']",
+    "mcp_tools": "The water stands at 1.4 metres in Porto.",
     "approval": "The tool said: sent 20 euros to Bo\nwaits for a yes",
     "tracing": "advisor memory           order=-2147483448  outcome=ok",
 }

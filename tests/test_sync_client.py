@@ -12,7 +12,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
-from advisorchain import BaseAdvisor, ChatChunk, ChatRequest, ChatResponse, Outcome, Telemetry
+from advisorchain import BaseAdvisor, ChatChunk, ChatRequest, ChatResponse, Outcome, Telemetry, _worker
 from advisorchain.client import TypedResponse
 from advisorchain.errors import (
     ConfigurationError,
@@ -37,7 +37,7 @@ from advisorchain.errors import (
     StreamError,
 )
 from advisorchain.hooks import before
-from advisorchain.memory import ChatMemory
+from advisorchain.memory import ChatMemory, SqliteChatMemoryRepository, open_repository
 from advisorchain.sync_client import SyncChatClient
 from advisorchain.testing import RecordingAdvisor, ScriptedModel
 
@@ -181,6 +181,14 @@ def test_a_stream_is_read_inside_with_and_entered_once(backend: Any) -> None:
             iter(stream)
         with pytest.raises(StreamError, match=r"inside `with client\.stream"):
             next(stream)
+        typed = client.stream("hi", output_type=int)
+        for look in (lambda: stream.response, lambda: typed.response, lambda: typed.output, lambda: next(typed.partials())):
+            with pytest.raises(StreamError, match=r"inside `with client\.stream"):
+                look()
+        assert stream.partial is None
+        for look in (lambda: stream.output, lambda: stream.partials()):  # type: ignore[attr-defined]
+            with pytest.raises(StreamError, match="output_type="):
+                look()
         stream.close()
         with stream:
             with pytest.raises(StreamError, match="not been read to its end"):
@@ -258,6 +266,7 @@ def test_typed_answers(backend: Any) -> None:
         with client.stream("who?", output_type=Person) as stream:
             assert list(stream.partials()) == [{"name": "A"}, {"name": "Ada", "age": 36}]
         assert stream.output == response.output
+        assert stream.response == stream.partial == response
         assert stream.partial_output == {"name": "Ada", "age": 36}
         with client.stream("who?", output_type=Person) as stream:
             for partial_output in stream.partials():
@@ -280,6 +289,7 @@ def test_memory_is_reached_without_await(backend: Any) -> None:
             list(stream)
         assert [entry.message.text for entry in client.history("c").items] == ["q1", "one", "q2", "three"]
         assert len(client.history("c", limit=1).items) == 1
+        assert client.history("c", newest_first=True).items[0].message.text == "three"
         assert client.memory is not None
         assert client.run(client.memory.count, "c") == 4
         assert client.clear("c") is True
@@ -293,6 +303,18 @@ def test_memory_is_reached_without_await(backend: Any) -> None:
         assert client.memory is None
         with pytest.raises(ConfigurationError, match="no `memory`"):
             client.history("c")
+
+
+def test_a_memory_in_a_file_needs_no_async(backend: Any, tmp_path: Path) -> None:
+    for turn in (1, 2):
+        repository = SqliteChatMemoryRepository(tmp_path / "chat.db")
+        memory = ChatMemory(repository=repository)
+        with SyncChatClient(ScriptedModel("yes"), memory=memory, backend=backend) as client:
+            client.call("hi", conversation_id="ada")
+            assert len(client.history("ada").items) == 2 * turn
+            client.run(repository.aclose)
+    with pytest.raises(ConfigurationError, match="SqliteChatMemoryRepository"):
+        ChatMemory(repository=open_repository("sqlite://"))  # type: ignore[arg-type]
 
 
 # -- threads, loops and contexts
@@ -336,6 +358,39 @@ def test_two_threads_cannot_read_one_stream_at_a_time(backend: Any) -> None:
                 next(stream)
             go.set()
             assert first.result().text == "one"
+
+
+@pytest.mark.parametrize("where", ["iterating", "entering"])
+def test_a_reader_whose_stream_another_thread_closes_is_told(backend: Any, where: str) -> None:
+    reached = threading.Event()
+
+    async def waits(request: ChatRequest) -> Any:
+        reached.set()
+        await anyio.sleep_forever()
+        yield "one"
+
+    class Slow(ChatMemory):
+        async def last_turn(self, conversation_id: str) -> Any:
+            reached.set()
+            await anyio.sleep_forever()
+
+    with SyncChatClient(waits, memory=Slow(), backend=backend) as client:
+        stream = client.stream(
+            None if where == "entering" else "hi",
+            conversation_id="c",
+            turn="regenerate" if where == "entering" else "new",
+        )
+
+        def read() -> None:
+            with stream:
+                list(stream)
+
+        with ThreadPoolExecutor(1) as pool:
+            reading = pool.submit(read)
+            reached.wait(60)
+            stream.close()
+            with pytest.raises(StreamError, match="closed by another thread"):
+                reading.result()
 
 
 async def test_it_works_inside_a_running_loop() -> None:
@@ -492,6 +547,47 @@ def test_what_cannot_be_opened_is_told_and_may_be_tried_again(backend: Any) -> N
     with SyncChatClient(model, backend=backend) as client:
         with pytest.raises(FileNotFoundError, match="no weights"):
             client.call("hi")
+
+
+def test_a_failed_start_that_is_noticed_late_leaves_the_next_one_alone(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed, go = threading.Event(), threading.Event()
+
+    class Late(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            try:
+                return super().result(timeout)
+            finally:
+                if threading.current_thread().name.startswith("late"):
+                    noticed.set()
+                    go.wait(60)
+
+    class Refusing(Opened):
+        entered = 0
+
+        async def __aenter__(self) -> Opened:
+            self.entered += 1
+            if self.entered == 1:
+                await to_thread.run_sync(begun.wait)
+                raise FileNotFoundError("no weights")
+            return self
+
+    begun = threading.Event()
+    monkeypatch.setattr(_worker, "Future", Late)
+    model = Refusing("x", repeat=True)
+    with SyncChatClient(model, backend=backend) as client, ThreadPoolExecutor(1, "late") as pool:
+        late = pool.submit(client.call, "hi")
+        begun.set()
+        noticed.wait(60)
+        with pytest.raises(FileNotFoundError):
+            client.call("hi")
+        assert client.call("hi").text == "x"
+        go.set()
+        with pytest.raises(FileNotFoundError):
+            late.result()
+        assert client.call("hi").text == "x"
+    assert model.entered == 2
 
 
 def test_what_closing_raises_is_raised(backend: Any) -> None:

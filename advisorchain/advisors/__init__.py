@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from advisorchain.advisors.structured_output import StructuredOutputAdvisor
     from advisorchain.advisors.timeout import TimeoutAdvisor
     from advisorchain.advisors.tool_calling import ToolCallingAdvisor, ToolPause, offer_tools
+    from advisorchain.advisors.toolsets import ToolsetAdvisor
     from advisorchain.advisors.usage_limit import UsageLimitAdvisor, Used
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "TimeoutAdvisor",
     "ToolCallingAdvisor",
     "ToolPause",
+    "ToolsetAdvisor",
     "UsageLimitAdvisor",
     "Used",
     "offer_tools",
@@ -65,6 +67,7 @@ _MODULES: Final = {
     "TimeoutAdvisor": "timeout",
     "ToolCallingAdvisor": "tool_calling",
     "ToolPause": "tool_calling",
+    "ToolsetAdvisor": "toolsets",
     "UsageLimitAdvisor": "usage_limit",
     "Used": "usage_limit",
     "offer_tools": "tool_calling",

@@ -1,4 +1,4 @@
-"""Attempts at one answer, one after the other: what a retry and a fallback share."""
+"""Attempts at one answer, one after the other: what retries, fallbacks and corrections share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from advisorchain.advisor import StreamItem
 from advisorchain.errors import ChatMemoryError, ConfigurationError, ModelError
 from advisorchain.exchange import ChatChunk
 
-__all__ = ["AfterFirstChunk", "checked_setting", "is_outage", "streamed"]
+__all__ = ["AfterFirstChunk", "ShownMessages", "checked_setting", "is_outage", "streamed"]
 
 AfterFirstChunk: TypeAlias = Literal["raise", "attempt"]
 
@@ -33,31 +33,28 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, ModelError | ConnectionError | TimeoutError) and not isinstance(error, ChatMemoryError)
 
 
-class _Shown:
-    """What of the attempts so far has left.
+class ShownMessages:
+    """How many messages of a stream count, to be taken back when their attempt fails.
 
     Attributes:
-        anything: a reader has seen something. A plain chunk without text, which some providers begin with, is nothing.
-        messages: how many messages have been streamed that still count.
-        stale: these messages are those of an attempt that failed.
+        count: the first one begins with the stream, each other one with a boundary.
     """
 
-    __slots__ = ("anything", "messages", "stale")
+    __slots__ = ("count",)
 
     def __init__(self) -> None:
-        self.anything = self.stale = False
-        self.messages = 1
+        self.count = 1
 
-    def add(self, item: StreamItem) -> None:
-        if isinstance(item, ChatChunk) and (item.text or not item.plain):
-            self.anything = True
-            if item.boundary is not None:  # a loop further in has begun a message
-                withdrawn = item.withdraws if item.boundary == "attempt" else 0
-                self.messages = max(1, self.messages + 1 - withdrawn)
+    def add(self, chunk: ChatChunk) -> None:
+        """A chunk has left."""
+        if chunk.boundary is not None:
+            withdrawn = chunk.withdraws if chunk.boundary == "attempt" else 0
+            self.count = max(0, self.count - withdrawn) + 1
 
     def withdrawal(self) -> ChatChunk:
-        chunk = ChatChunk(boundary="attempt", withdraws=self.messages)
-        self.messages, self.stale = 1, False
+        """The chunk that takes all of them back and begins a message in their place."""
+        chunk = ChatChunk(boundary="attempt", withdraws=self.count)
+        self.count = 1
         return chunk
 
 
@@ -68,15 +65,17 @@ async def streamed(
 ) -> AsyncGenerator[StreamItem, None]:
     """The stream of the first attempt that does not fail.
 
-    What a failed attempt has shown stays, and counts as partial, until there is something to put in its place.
+    What a failed attempt has shown stays, and counts as partial, until there is something to put in its place. What an
+    attempt tells before it shows something, such as its id and usage, is held back, and is gone when it fails.
 
     Args:
         ask: begins an attempt.
         again: told why one failed, returns when it is time for the next, or raises the error: there is none.
         after_first_chunk: whether there is another attempt also after something was shown.
     """
-    shown = _Shown()
+    shown, anything = ShownMessages(), False
     while True:
+        held, begun = list[StreamItem](), False
         async with aclosing(ask()) as items:
             while True:
                 # around the pull alone: what is raised while a reader leaves is never a reason to go on
@@ -85,12 +84,20 @@ async def streamed(
                 except StopAsyncIteration:
                     return
                 except Exception as error:
-                    if shown.anything and after_first_chunk == "raise":
+                    if anything and after_first_chunk == "raise":
                         raise
                     await again(error)
-                    shown.stale = shown.anything
                     break
-                if shown.stale:
-                    yield shown.withdrawal()
-                shown.add(item)
+                if not begun:
+                    if isinstance(item, ChatChunk) and not item.shows:
+                        held.append(item)
+                        continue
+                    begun = True
+                    if anything:
+                        yield shown.withdrawal()
+                    anything = True
+                    for early in held:
+                        yield early
+                if isinstance(item, ChatChunk):
+                    shown.add(item)
                 yield item

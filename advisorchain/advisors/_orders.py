@@ -2,7 +2,7 @@
 
 Outside the tool loop (once a turn), the outermost first:
 
-    total timeout < memory < cache < guard < re-reading < tool loop
+    total timeout < memory < cache < guard < re-reading < toolsets < tool loop
 
 A total timeout bounds everything. The cache is inside memory, so that its key has the history and a cached answer is
 remembered; the guard inside both, so that neither keeps what it refuses.
@@ -31,6 +31,7 @@ __all__ = [
     "RE_READING_ORDER",
     "STRUCTURED_OUTPUT_ORDER",
     "TIMEOUT_ORDER",
+    "TOOLSETS_ORDER",
     "TOTAL_TIMEOUT_ORDER",
     "USAGE_LIMIT_ORDER",
 ]
@@ -39,6 +40,7 @@ TOTAL_TIMEOUT_ORDER: Final = HIGHEST_PRECEDENCE + 100
 CACHE_ORDER: Final = CHAT_MEMORY_ORDER + 20
 GUARD_ORDER: Final = CHAT_MEMORY_ORDER + 40
 RE_READING_ORDER: Final = TOOL_CALLING_ORDER - 20
+TOOLSETS_ORDER: Final = TOOL_CALLING_ORDER - 10
 
 REDACT_ORDER: Final = 1000
 STRUCTURED_OUTPUT_ORDER: Final = 2000

@@ -28,7 +28,8 @@ def _mod_97(text: str) -> bool:
     return int("".join(str(int(letter, 36)) for letter in bare[4:] + bare[:4])) % 97 == 1
 
 
-_LOCAL: Final = r"\w.!#$%*+^{|}~-"  # RFC 5321's, but for what stands around addresses more often than in them: / ? & = ' `
+_LOCAL: Final = r"\w.!#$%+^{}~-"  # RFC 5321's, but for what stands around addresses more often than in them: / ? & = ' ` | *
+_DOMAIN: Final = r"@(?:[^\W_][\w-]*\.)+[^\W\d_][\w-]*[^\W_]"
 
 
 def _card(digits: int) -> str:
@@ -45,7 +46,8 @@ def _iban(length: int) -> str:
 
 # One expression a length, the longest first: what follows a number (a date, a word) may look like more of it.
 READY_PATTERNS: Final = {
-    "email": ReadyPattern((rf"(?<![{_LOCAL}])[{_LOCAL}]+@(?:[^\W_][\w-]*\.)+[^\W\d_][\w-]*[^\W_]",)),
+    # what hangs together with an address and has an "@" again goes with it: nothing of another one is to be left
+    "email": ReadyPattern((rf"(?<![{_LOCAL}])[{_LOCAL}]+{_DOMAIN}(?:[{_LOCAL}]*{_DOMAIN})*",)),
     "card": ReadyPattern(tuple(map(_card, range(19, 12, -1))), _luhn),  # 13 to 19 digits
     "iban": ReadyPattern(tuple(map(_iban, range(34, 14, -1))), _mod_97),  # 15 (Norway) to 34 (the most there may be)
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict
@@ -189,11 +189,13 @@ class LoopStart:
         tools: to be offered beside the loop's own.
         pause: the turn to go on with.
         denied: results of the calls that a person did not allow.
+        narrowing: each may hide tools from the model in a round, by changing what is asked.
     """
 
     tools: tuple[Tool, ...] = ()
     pause: ToolPause | None = None
     denied: tuple[ToolMessage, ...] = ()
+    narrowing: tuple[Callable[[ChatRequest], ChatRequest], ...] = ()
 
 
 class _Resuming(BaseAdvisor):

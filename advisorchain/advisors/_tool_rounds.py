@@ -42,6 +42,7 @@ class ToolTurn:
         self._context = request.context
         self._counts = Counts()
         self._seconds = 0.0
+        self._narrowing = start.narrowing
         for tool in start.tools:
             self._add(tool)
         self._offer_added()
@@ -63,13 +64,16 @@ class ToolTurn:
     def request(self) -> ChatRequest:
         """What is asked in this round."""
         base = self._base
-        return base.replace(
+        request = base.replace(
             messages=(*base.messages, *self._made),
             options=self._options,
             context=self._context,
             round=self._round,
             made=base.made + len(self._made),
         )
+        for narrow in self._narrowing:
+            request = narrow(request)
+        return request
 
     def _with_tools(self) -> ChatOptions:
         options = self._base.options

@@ -10,6 +10,7 @@ from typing import Final
 
 from anyio import move_on_after
 
+from advisorchain.advisors._tool_span import ToolSpan
 from advisorchain.errors import ToolArgumentsError
 from advisorchain.messages import ToolCall, ToolMessage
 from advisorchain.tools.base import Tool
@@ -40,12 +41,15 @@ async def run_tool(
     """
     if left is not None and left <= 0:
         return _out_of_time(call)
-    with move_on_after(min((limit for limit in (timeout, left) if limit is not None), default=None)):
-        try:
-            result = await tool.run(call.arguments, context)
-        except ToolArgumentsError as error:
-            return error_result(call, str(error))
-        return ToolMessage(result.content, tool_call_id=call.id, name=call.name, structured=result.structured)
+    with ToolSpan(call) as span:
+        with move_on_after(min((limit for limit in (timeout, left) if limit is not None), default=None)):
+            try:
+                result = await tool.run(call.arguments, context)
+            except ToolArgumentsError as error:
+                span.fail(error)
+                return error_result(call, str(error))
+            return ToolMessage(result.content, tool_call_id=call.id, name=call.name, structured=result.structured)
+        span.fail(TimeoutError())
     if timeout is not None and (left is None or timeout <= left):
         return error_result(call, f"tool `{call.name}` did not end within {timeout:g} seconds, and was stopped")
     return _out_of_time(call)

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._cache_stores import CacheStore, InMemoryCache, SqliteCache
 from advisorchain.advisors._checked import checked_seconds
+from advisorchain.advisors._marks import above, marked
 from advisorchain.advisors._orders import CACHE_ORDER
 from advisorchain.errors import ConfigurationError, MessageError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse
@@ -78,9 +79,10 @@ class CacheAdvisor(BaseAdvisor):
 
     def misplaced(self, inner: tuple[Any, ...]) -> str | None:
         """Around memory, the history would not be in the key, and what is answered here would not be remembered."""
-        memory = (each for each in inner if getattr(each, "keeps_answers", False) and not isinstance(each, CacheAdvisor))
-        kept = next((advisor.name for advisor in memory), None)
-        return f"`{kept}`, which is further in, is left out when there is an answer; give a higher `order`" if kept else None
+        keeping = [each for each in marked(inner, ["keeps_answers"]) if not isinstance(each, CacheAdvisor)]
+        if not keeping:
+            return None
+        return f"`{keeping[-1].name}`, which is further in, is left out when there is an answer; {above(keeping[-1])}"
 
     async def before(self, request: ChatRequest) -> ChatRequest | ChatResponse:
         """Answer from the store, or remember the key."""

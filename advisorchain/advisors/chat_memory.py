@@ -93,14 +93,18 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         turn: Turn | None = request.local.get(self.name)
         if turn is None:  # `before` failed
             return
-        messages = recorded_once(outcome, self.interrupted, self.remember, in_loop=request.round > 0)
+        interrupted = self.interrupted if self._replaces is None else "nothing"  # half an answer replaces no whole one
+        messages = recorded_once(outcome, interrupted, self.remember, in_loop=request.round > 0)
         if messages is None:
             await turn.abandon()
         else:
             await _commit(turn, messages, shielded=outcome.status == "ok")
 
     def replacing(self, last: LastTurn) -> Self:
-        """The same advisor for one call, whose turn takes the place of the last one: see `ChatMemory.begin`."""
+        """The same advisor for one call, whose turn takes the place of the last one: see `ChatMemory.begin`.
+
+        Only with a whole answer: interrupted, the last turn stays, whatever `interrupted` says.
+        """
         advisor = copy(self)
         advisor._replaces = last
         return advisor

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
 
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
+from advisorchain.advisors._marks import above, mark_of, marked
 from advisorchain.advisors._orders import FALLBACK_ORDER
 from advisorchain.chain import AdvisorChain
 from advisorchain.errors import ConfigurationError, kind_of
@@ -16,6 +19,10 @@ from advisorchain.model import ModelLike, as_model, is_async
 
 __all__ = ["FallbackAdvisor"]
 
+# What of the chain should hold for the other models too: they are asked through nothing that is further in.
+_FOR_ALL: Final = ("keeps_answers", "hides_content", "judges_answers", "runs_tools")
+_UNNAMED: Final = "chain"  # the name of an AdvisorChain that was given none
+
 When: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 
 
@@ -23,17 +30,23 @@ class FallbackAdvisor(AroundAdvisor):
     """Asks other models, in turn, when the rest of the chain fails.
 
     Another model is asked with the same messages, conversation id, context and options, but for `options.model`, which
-    names one of the first provider's. Each is a chain of its own, with a trace of its own; give an AdvisorChain to put
-    advisors around one, such as its own retries or options, but no memory: that is around this advisor. To the advisors of
-    such a chain all messages are new, also those that were recalled.
+    names one of the first provider's. It is asked through nothing that stands further in than this advisor: a time limit and
+    retries there are the first model's, and a model that is given alone has neither. Give a chain to put its own around it:
 
-    The answer of another model has that model's name in `metadata["fallback"]`, and in `model` where it tells none itself.
-    When all fail, the first error is raised as it is, with notes of the others.
+        FallbackAdvisor(AdvisorChain(second, [TimeoutAdvisor(total=60, first_chunk=5), RetryAdvisor()], name="second"))
 
-    The models stay their giver's to open and close: `async with chain` does not enter them.
+    but no memory: that is around this advisor. To the advisors of such a chain all messages are new, also those that were
+    recalled. Each model has a trace of its own, which begins beneath this advisor's span; one that is given alone has the
+    default `telemetry` and `grace` of AdvisorChain, whatever those of the chain around are. To change these, give a chain.
+
+    The answer of another model has its name in `metadata["fallback"]`, and in `model` where it tells none itself: the
+    chain's, or the model's own where the chain was given none. When all fail, the first error is raised as it is, with notes
+    of the others.
+
+    `async with chain` (or client) opens and closes the models that are given alone; a chain stays its giver's.
 
     Args:
-        models: chat models, model functions or chains.
+        models: chat models, model functions or chains, to be asked in this sequence.
         when: on which errors: exception types, or a function of the error; by default ModelError, ConnectionError and
             TimeoutError. Cancellation is never one.
         after_first_chunk: when a stream fails after something was shown: "raise" the error; or make another "attempt",
@@ -46,6 +59,8 @@ class FallbackAdvisor(AroundAdvisor):
         ConfigurationError: an argument that cannot work.
     """
 
+    asks_others = True  # so a retry around it would ask them all again
+
     def __init__(
         self,
         *models: ModelLike | AdvisorChain,
@@ -57,17 +72,44 @@ class FallbackAdvisor(AroundAdvisor):
         if not models:
             raise ConfigurationError("a FallbackAdvisor without a model; give one or more")
         self.chains = tuple(_as_chain(model) for model in models)
+        self._own = tuple(chain for chain, model in zip(self.chains, models, strict=True) if chain is not model)
+        self._opened: AsyncExitStack | None = None
+        self._entered = 0  # one advisor may stand in several chains
         self.when = _checked_when(when)
         self.after_first_chunk = checked_setting(after_first_chunk)
         self.name = name
         self.order = order
 
     def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Around memory, the other models would be asked without the history, and nothing of it would be kept."""
-        kept = next((advisor.name for advisor in inner if getattr(advisor, "keeps_answers", False)), None)
-        if kept is None:
+        """Around memory, redaction, typed answers or tools, unless each other model has its own."""
+        passed_by = [each for each in marked(inner, _FOR_ALL) if not self._have_their_own(mark_of(each, _FOR_ALL) or "")]
+        if not passed_by:
             return None
-        return f"the other models are not asked through `{kept}`, which is further in; give a higher `order`"
+        names = ", ".join(f"`{each.name}`" for each in passed_by)
+        hiding = marked(passed_by, ["hides_content"])
+        seen = f", and see what `{hiding[0].name}` hides" if hiding else ""
+        return f"the other models are not asked through {names} (further in){seen}; {above(passed_by[-1])}"
+
+    def _have_their_own(self, mark: str) -> bool:
+        return all(marked(chain.advisors, [mark]) for chain in self.chains)
+
+    async def __aenter__(self) -> Self:
+        """Open the models that were given alone."""
+        if not self._entered:
+            async with AsyncExitStack() as stack:
+                for chain in self._own:
+                    await stack.enter_async_context(chain)
+                self._opened = stack.pop_all()
+        self._entered += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._entered -= 1
+        if not self._entered and self._opened is not None:
+            opened, self._opened = self._opened, None
+            await opened.__aexit__(kind, error, traceback)
 
     def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """The rest of the chain, then the other models, until one does not fail."""
@@ -114,7 +156,7 @@ class _Turns:
             return
         first, *others = self._failures
         for chain, other in zip(self._advisor.chains, others, strict=True):
-            told = f"model `{chain.name}` of advisor `{self._advisor.name}` failed too: {type(other).__name__}"
+            told = f"model `{_name_of(chain)}` of advisor `{self._advisor.name}` failed too: {type(other).__name__}"
             if told not in getattr(first, "__notes__", ()):
                 first.add_note(told)
         raise first
@@ -141,7 +183,12 @@ def _without_model(options: ChatOptions) -> ChatOptions:
 
 
 def _marked(response: ChatResponse, chain: AdvisorChain) -> ChatResponse:
-    return response.replace(model=response.model or chain.name, metadata={**response.metadata, "fallback": chain.name})
+    name = _name_of(chain)
+    return response.replace(model=response.model or name, metadata={**response.metadata, "fallback": name})
+
+
+def _name_of(chain: AdvisorChain) -> str:
+    return chain.name if chain.name != _UNNAMED else chain._functions.name
 
 
 def _as_chain(model: Any) -> AdvisorChain:

@@ -26,9 +26,8 @@ class LoggingAdvisor(BaseAdvisor):
     has configured it, else to the logger "advisorchain".
 
     Args:
-        content: whether the events also have what was said, as `content`: of the request the messages with role and text, of
-            the response its text. Off by default: a log is
-            read by people whom the user did not write to.
+        content: whether the events also have what was said, as `content`: of the request the messages with role and text,
+            of the response its text. Off by default: a log is read by people whom the user did not write to.
         name: unique in the chain.
         order: 0 by default; see above.
 

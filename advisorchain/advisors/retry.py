@@ -10,7 +10,8 @@ from anyio import sleep
 
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
-from advisorchain.advisors._checked import checked_seconds
+from advisorchain.advisors._checked import at_least_one, checked_seconds
+from advisorchain.advisors._marks import above, mark_of, marked
 from advisorchain.advisors._orders import RETRY_ORDER
 from advisorchain.errors import (
     ChatMemoryError,
@@ -36,9 +37,17 @@ Wait: TypeAlias = Callable[[RetryCallState], float]
 Retry: TypeAlias = Callable[[RetryCallState], bool]
 
 # Three attempts, and a wait that grows from 0.5 to 8 seconds, as in the SDKs of OpenAI and Anthropic; at random below that.
-_STOP: Final[Stop] = stop_after_attempt(3)
+_ATTEMPTS: Final = 3
 _WAIT: Final[Wait] = wait_random_exponential(multiplier=0.5, max=8)
 _MAX_RETRY_AFTER: Final = 60.0  # seconds: rates are counted by the minute, so a longer hint is about a quota that is used up
+
+# What each attempt would do again, of an advisor further in with that mark.
+_AGAIN: Final = {
+    "keeps_answers": "each attempt goes through `{}` again, from the start of the turn",
+    "runs_tools": "each attempt runs the tools of `{}` again",
+    "counts_calls": "each attempt is a call in the budget of `{}`",
+    "asks_others": "each attempt asks all models of `{}` again",
+}
 
 # The same request would fail again, or was refused for the application's own good; storing a turn is memory's own affair.
 _NEVER: Final = (InvalidInputError, ConfigurationError, LimitExceededError, ChatMemoryError)
@@ -53,7 +62,7 @@ _RETRY: Final[Retry] = retry_if_exception(may_pass)
 
 
 class RetryAdvisor(AroundAdvisor):
-    """Asks the rest of the chain again after an error that may pass.
+    """Asks the rest of the chain again after an error that may pass: `RetryAdvisor(attempts=5)`.
 
     As long as nothing was shown of a stream, the reader notices nothing but the time. The error of the last attempt is
     raised as it is, with a note that tells the number of attempts. The usage is that of the attempt that succeeded.
@@ -61,10 +70,13 @@ class RetryAdvisor(AroundAdvisor):
     Cancellation is never retried, nor are InvalidInputError, ConfigurationError, LimitExceededError and ChatMemoryError,
     whatever `retry` says. Only errors are: a strategy that looks at results finds none.
 
-    The providers' SDKs retry too. Set theirs to 0 where this advisor stands, or attempts multiply.
+    What stands further in holds for each attempt: with a TimeoutAdvisor(total=60) there, three attempts may take three
+    minutes and the waits between them; one further out bounds them all. The providers' SDKs retry too. Set theirs to 0 where
+    this advisor stands, or attempts multiply.
 
     Args:
-        stop: when to give up: a tenacity `stop_…`, or a function of its RetryCallState; by default after 3 attempts.
+        attempts: how often the model is asked at most, the first time included; 3 where there is no `stop` either.
+        stop: when to give up, in place of `attempts`: a tenacity `stop_…`, or a function of its RetryCallState.
         wait: seconds to wait: a tenacity `wait_…`, or a function; by default random, up to 0.5, 1, 2, … and at most 8. A
             provider's `retry_after` is waited for at the least.
         retry: which errors: a tenacity `retry_if_exception…`, or a function; by default `may_pass`.
@@ -81,7 +93,8 @@ class RetryAdvisor(AroundAdvisor):
     def __init__(
         self,
         *,
-        stop: Stop = _STOP,
+        attempts: int | None = None,
+        stop: Stop | None = None,
         wait: Wait = _WAIT,
         retry: Retry = _RETRY,
         max_retry_after: float = _MAX_RETRY_AFTER,
@@ -89,7 +102,7 @@ class RetryAdvisor(AroundAdvisor):
         name: str = "retry",
         order: int = RETRY_ORDER,
     ) -> None:
-        self.stop = _checked_strategy("stop", stop)
+        self.stop = _checked_stop(attempts, stop)
         self.wait = _checked_strategy("wait", wait)
         self.retry = _checked_strategy("retry", retry)
         self.max_retry_after = checked_seconds("max_retry_after", max_retry_after, zero=True)
@@ -97,7 +110,15 @@ class RetryAdvisor(AroundAdvisor):
         self.name = name
         self.order = order
         # for strategies that look at it; its own loop keeps its state by thread, which calls at one time would share
-        self._policy = Retrying(stop=stop, wait=wait, retry=retry)
+        self._policy = Retrying(stop=self.stop, wait=wait, retry=retry)
+
+    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
+        """Around what is to happen once a turn, or asks again itself."""
+        again = marked(inner, _AGAIN)
+        if not again:
+            return None
+        last = again[-1]  # an order above that of the innermost is above all of them
+        return f"{_AGAIN[mark_of(last, _AGAIN) or ''].format(last.name)}; {above(last)}"
 
     def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Attempt until one does not fail, or the policy gives up."""
@@ -135,6 +156,16 @@ class RetryAdvisor(AroundAdvisor):
         if told not in getattr(error, "__notes__", ()):  # a model may raise one object more than once
             error.add_note(told)
         return error
+
+
+def _checked_stop(attempts: object, stop: Any) -> Stop:
+    if attempts is None and stop is not None:
+        if isinstance(stop, int):
+            raise ConfigurationError(f"`stop` is {stop!r}; give `attempts={stop:d}`, or a tenacity strategy")
+        return _checked_strategy("stop", stop)  # type: ignore[no-any-return]
+    if stop is not None:
+        raise ConfigurationError("`attempts` and `stop` are both given; give one of them")
+    return stop_after_attempt(at_least_one("attempts", _ATTEMPTS if attempts is None else attempts))
 
 
 def _checked_strategy(name: str, strategy: Any) -> Any:

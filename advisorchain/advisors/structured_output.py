@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
+from advisorchain.advisors._attempts import ShownMessages
 from advisorchain.advisors._checked import at_least_one
+from advisorchain.advisors._marks import above, marked
 from advisorchain.advisors._orders import STRUCTURED_OUTPUT_ORDER
 from advisorchain.errors import OutputValidationError
-from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
+from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.messages import Message, Usage, UserMessage
 from advisorchain.output import OutputType
 from advisorchain.telemetry import log_event
@@ -47,6 +49,8 @@ class StructuredOutputAdvisor(AroundAdvisor):
         OutputValidationError: no attempt gave an answer that fits; with the last one, and what is wrong with it.
     """
 
+    judges_answers = True  # so a fallback around it would pass by it
+
     def __init__(
         self,
         output_type: Any,
@@ -62,21 +66,23 @@ class StructuredOutputAdvisor(AroundAdvisor):
 
     def misplaced(self, inner: tuple[Any, ...]) -> str | None:
         """Around memory or a cache, the bad answers and the corrections would be kept."""
-        kept = next((advisor.name for advisor in inner if getattr(advisor, "keeps_answers", False)), None)
-        return f"`{kept}`, which is further in, keeps answers that do not fit; give a higher `order`" if kept else None
+        keeping = marked(inner, ["keeps_answers"])
+        if not keeping:
+            return None
+        return f"`{keeping[-1].name}`, which is further in, keeps answers that do not fit; {above(keeping[-1])}"
 
     async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Ask until the answer fits."""
         request = request.replace(options=replace(request.options, output=self.output_type.schema))
         asked, usage = request, None
         for attempt in range(1, self.max_attempts + 1):
-            shown = 1  # messages of this attempt, for a loop further in
+            shown = ShownMessages()  # of this attempt: a loop further in shows more than one
             async with aclosing(next(asked)) as items:
                 async for item in items:
                     if isinstance(item, ChatResponse):
                         response = item
                     else:
-                        shown = _still_shown(shown, item)
+                        shown.add(item)
                         yield item
             usage = _sum(usage, response.usage)
             response = response.replace(usage=usage)
@@ -86,7 +92,7 @@ class StructuredOutputAdvisor(AroundAdvisor):
                 return
             if attempt == self.max_attempts or response.finish_reason == _CUT_OFF:
                 raise error
-            yield ChatChunk(boundary="attempt", withdraws=shown)  # now, not with the next answer: nobody shall keep this one
+            yield shown.withdrawal()  # now, not with the next answer: nobody shall keep this one
             asked = _corrected(request, response, error.problem)
 
     def _judged(self, response: ChatResponse, attempt: int) -> OutputValidationError | None:
@@ -109,12 +115,6 @@ class StructuredOutputAdvisor(AroundAdvisor):
 def _is_no_answer(response: ChatResponse) -> bool:
     message = response.message
     return bool(message.tool_calls or message.refusal) or response.finish_reason in ("content_filter", "paused")
-
-
-def _still_shown(before: int, chunk: ChatChunk) -> int:
-    if chunk.boundary is None:
-        return before
-    return max(0, before - (chunk.withdraws if chunk.boundary == "attempt" else 0)) + 1
 
 
 def _corrected(request: ChatRequest, response: ChatResponse, problem: str) -> ChatRequest:

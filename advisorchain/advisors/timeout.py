@@ -18,7 +18,10 @@ __all__ = ["TimeoutAdvisor"]
 
 
 class TimeoutAdvisor(AroundAdvisor):
-    """Ends a call or a stream that takes too long.
+    """Ends a call or a stream that takes too long: `TimeoutAdvisor(total=60, first_chunk=5)`.
+
+    A call is limited by `total` alone: it has no chunks, so `first_chunk` and `between_chunks` do nothing in it, and without
+    `total` a call to a model that hangs waits for ever.
 
     What is further in sees a cancellation. What is further out sees ModelTimeoutError: to whoever asks, the rest of the
     chain is the model; and as this error is a ModelError that is `retryable`, a retry and a fallback around this advisor
@@ -29,12 +32,14 @@ class TimeoutAdvisor(AroundAdvisor):
 
     With `total` alone it stands outside of memory, which then sees a cancelled turn and by default keeps what was seen as a
     partial answer; nothing of a call. In its other place a turn that takes too long is an error, of which memory keeps
-    nothing. There, each model call and each attempt of a retry has a time of its own.
+    nothing, also when half of the answer was shown before the model stalled. There, each model call and each attempt of a
+    retry has a time of its own: three attempts may take three times `total`.
 
     Args:
         total: seconds for the whole answer.
-        first_chunk: seconds until the first chunk that shows something. A call has no chunks: there, `total` alone counts.
-        between_chunks: seconds from one chunk to the next. Around a tool loop, the tools' time counts.
+        first_chunk: seconds until the first chunk that shows something; an id or usage alone shows nothing.
+        between_chunks: seconds from one chunk to the next, from that first one on. Around a tool loop, the tools' time
+            counts.
         name: unique in the chain; by default "total_timeout" with `total` alone, else "timeout".
         order: by default outside of everything with `total` alone, else next to the model.
 
@@ -77,7 +82,7 @@ class TimeoutAdvisor(AroundAdvisor):
                     raise self._ran_out(limit)
                 spent = current_time() - started
                 left = {name: None if rest is None else rest - spent for name, rest in left.items()}
-                if "first_chunk" not in left or _shows(item):
+                if "first_chunk" not in left or not isinstance(item, ChatChunk) or item.shows:
                     left.pop("first_chunk", None)
                     left["between_chunks"] = self.between_chunks
                 yield item
@@ -92,8 +97,3 @@ class TimeoutAdvisor(AroundAdvisor):
 
     def _ran_out(self, limit: str) -> ModelTimeoutError:
         return ModelTimeoutError(f"`{limit}` of {getattr(self, limit):g} seconds ran out (advisor `{self.name}`)")
-
-
-def _shows(item: StreamItem) -> bool:
-    """Whether it is more than the empty chunk that some providers begin with."""
-    return not isinstance(item, ChatChunk) or bool(item.text) or not item.plain

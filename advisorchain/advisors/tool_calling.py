@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 from advisorchain.advisor import TOOL_CALLING_ORDER, AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._checked import at_least_one, checked_seconds
 from advisorchain.advisors._tool_limits import CALLS_PER_TOOL, PerTool, checked_limits
-from advisorchain.advisors._tool_pause import LoopStart, Resumed, ToolPause
+from advisorchain.advisors._tool_offer import offered
+from advisorchain.advisors._tool_pause import Resumed, ToolPause
 from advisorchain.advisors._tool_rounds import ToolTurn
 from advisorchain.advisors._tool_settings import Bounds, LoopSettings
 from advisorchain.errors import ConfigurationError
@@ -48,7 +48,9 @@ class ToolCallingAdvisor(AroundAdvisor):
     further in sees each round: it stores the whole turn with its last answer, and nothing when there is none, as with
     "return_direct" and "tool_limit".
 
-    Cancelling, and leaving a stream, stop the tools that run and wait for them.
+    Cancelling, and leaving a stream, stop the tools that run and wait for them. The thread of a plain function cannot be
+    stopped: when its time runs out, or the turn is cancelled, it is left to itself. Without any limit on its time
+    (`timeout=None`) it is waited for.
 
     Args:
         tools: functions, or what `@tool` made of them.
@@ -56,8 +58,7 @@ class ToolCallingAdvisor(AroundAdvisor):
             25 lies between the defaults of OpenAI's Agents SDK (10) and of pydantic-ai (50).
         max_concurrency: how many tools may run at the same time; one that is `sequential` always runs alone, after those
             before it and before those behind it.
-        timeout: seconds for a tool that has no `timeout` of its own; None: any. 60 as in MCP's TypeScript SDK. What runs in
-            a thread cannot be stopped, and is left to itself only where the tool has a `timeout` of its own.
+        timeout: seconds for a tool that has no `timeout` of its own; None: any. 60 as in MCP's TypeScript SDK.
         total_timeout: seconds for all tools of a turn, without the time of the model; None: any.
         max_calls: how many calls one turn may have, 150 as in Spring AI 2; None: any.
         max_calls_per_tool: how many of one tool, 40 as there; None: any. Or by the names of tools; then others have 40.
@@ -72,6 +73,8 @@ class ToolCallingAdvisor(AroundAdvisor):
         ConfigurationError: an argument that cannot work, something that is no tool, or two tools of one name.
         LimitExceededError: `max_rounds` was reached; no tool of the last answer has run.
     """
+
+    runs_tools = True  # so a retry around it would run them again, and a fallback would answer without them
 
     def __init__(
         self,
@@ -179,9 +182,7 @@ def offer_tools(request: ChatRequest, *tools: Any, loop: str = "tools") -> ChatR
     Raises:
         ConfigurationError: something that is no tool, or two of one name.
     """
-    start = request.local.get(loop, LoopStart())
-    start = replace(start, tools=(*start.tools, *checked_tools(tools)))
-    return request.replace(local={**request.local, loop: start})
+    return offered(request, tools, loop=loop)
 
 
 def _chosen(name: str, value: Any, *words: str) -> str:

@@ -71,6 +71,8 @@ class UsageLimitAdvisor(BaseAdvisor):
         LimitExceededError: the budget is used up; `retry_after` is how long until it begins anew, if it does.
     """
 
+    counts_calls = True  # so a retry around it would use up the budget
+
     def __init__(
         self,
         *,

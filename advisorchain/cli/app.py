@@ -21,7 +21,9 @@ except ImportError as error:
     if not error.name or error.name.startswith("advisorchain"):
         raise
     missing = error.name.partition(".")[0]
-    raise MissingExtraError(f'the command needs `{missing}`: pip install "advisorchain[cli]"') from error
+    serves = sys.argv[1:2] == ["serve"]  # which needs both: not one missing thing at a time
+    needed = "advisorchain[cli,server]" if serves else "advisorchain[cli]"
+    raise MissingExtraError(f'the command needs `{missing}`: pip install "{needed}"') from error
 
 __all__ = ["app"]
 
@@ -84,6 +86,25 @@ def chat(
     advisor: Annotated[
         list[str] | None, typer.Option(metavar="module:attr", help="An advisor to add to the chain. May be repeated.")
     ] = None,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tools",
+            metavar="module:attr",
+            help="Tools for the model: a function, what @tool made of one, or a list of them. May be repeated. One that"
+            " needs a person's yes is asked for here.",
+        ),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mcp",
+            metavar="SERVER",
+            help="Tools of an MCP server: a command that starts one, in quotes, or a URL. May be repeated. Each call asks for"
+            " a yes; --yes goes on without.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Run the tools of --mcp without asking.")] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is told about its task.")] = None,
     window: Annotated[int, typer.Option(min=1, metavar="N", help="How many messages the model sees at most.")] = 20,
     timeout: Annotated[
@@ -104,6 +125,9 @@ def chat(
         prompt=prompt,
         model=model,
         advisors=tuple(advisor or ()),
+        tools=tuple(tools or ()),
+        mcp=tuple(mcp or ()),
+        yes=yes,
         memory=memory,
         window=window,
         conversation=conversation,
@@ -150,12 +174,22 @@ def serve(
     ] = None,
     model_name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What clients call the chain. Otherwise its own name.", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help="What clients call the chain. Otherwise the name that it was built with, or else its attr.",
+            show_default=False,
+        ),
     ] = None,
-    max_body: Annotated[int, typer.Option(min=1, metavar="BYTES", help="How large a request may be.")] = serving.MAX_BODY,
+    max_body: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="BYTES", help="How large a request may be. Otherwise 10 MB.", show_default=False),
+    ] = None,
     max_streams: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How many answers may be under way at once.")
-    ] = serving.MAX_STREAMS,
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="How many answers may be under way at once. Otherwise 256.", show_default=False
+        ),
+    ] = None,
     allow_origin: Annotated[
         list[str] | None,
         typer.Option(

@@ -7,13 +7,18 @@ Ctrl-C: at the prompt it ends the chat, during an answer it cancels the answer's
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from advisorchain.cli.approval import decide
 from advisorchain.cli.interrupts import Interrupts
-from advisorchain.cli.talk import Setting, Stop, Talk, open_talk
+from advisorchain.cli.talk import Ended, Setting, Stop, Talk, open_talk
 from advisorchain.cli.text import explained, tell, tell_traceback, typed
 from advisorchain.errors import AdvisorChainError, InvalidInputError
 from advisorchain.exchange import checked_conversation_id
@@ -86,9 +91,20 @@ class _Session:
         return self._portal.call(self._talk.greeting)
 
     def answer(self, prompt: str) -> bool:
-        """Write the answer; False: Ctrl-C stopped it."""
+        """Show the answer, and ask for a yes where a tool needs one; False: Ctrl-C stopped it."""
+        ended = self._run(partial(self._talk.answer, prompt))
+        while ended.pause is not None:
+            try:
+                decisions = decide(ended.pause, self.interrupts)
+            except KeyboardInterrupt:
+                tell("\nstopped; nothing of this turn is kept")
+                return False
+            ended = self._run(partial(self._talk.go_on, ended.pause, decisions))
+        return not ended.stopped
+
+    def _run(self, answer: Callable[[Stop], Coroutine[Any, Any, Ended]]) -> Ended:
         stop = Stop()
-        work = self._portal.start_task_soon(self._talk.answer, prompt, stop)
+        work: Future[Ended] = self._portal.start_task_soon(answer, stop)
         return self.interrupts.wait(work, lambda: self._portal.call(stop))
 
 

@@ -22,6 +22,7 @@ __all__ = ["default_memory", "load_model", "load_part", "open_memory"]
 
 _SQLITE: Final = "sqlite:///"
 _PROVIDERS: Final = {"openai": "openai:gpt-5-mini", "anthropic": "anthropic:claude-haiku-5-5"}
+_KEYS: Final = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _NOT_THEIRS: Final = (
     "<frozen ",
     str(Path(__file__).parent.parent) + os.sep,
@@ -95,13 +96,24 @@ def _provider_model(kind: str, name: str) -> Any:
     """A provider's model. Its key, and where its server is, are in the environment, as its SDK has it."""
     if not name:
         raise ConfigurationError(f"`--model` is `{kind}:` without a name; give {kind}:NAME, such as {_PROVIDERS[kind]}")
+    make = _provider_class(kind)
+    try:
+        return make(name)
+    except ConfigurationError as error:
+        if os.environ.get(_KEYS[kind]):
+            raise
+        any_text = " (any text, where OPENAI_BASE_URL names a server that wants none)" if kind == "openai" else ""
+        raise ConfigurationError(f"`--model` is `{kind}:{name}`, which needs a key; set {_KEYS[kind]}{any_text}") from error
+
+
+def _provider_class(kind: str) -> type[Any]:
     if kind == "openai":
         from advisorchain.models.openai import OpenAIModel  # each needs the extra of its name
 
-        return OpenAIModel(name)
+        return OpenAIModel
     from advisorchain.models.anthropic import AnthropicModel
 
-    return AnthropicModel(name)
+    return AnthropicModel
 
 
 def load_part(option: str, name: str, forms: str = "module:attr") -> Any:

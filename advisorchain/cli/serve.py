@@ -19,17 +19,16 @@ from advisorchain.cli.text import explained, tell, tell_traceback
 from advisorchain.errors import AdvisorChainError, ConfigurationError, InvalidInputError
 from advisorchain.memory import ChatMemory, MessageWindow
 
-__all__ = ["API_KEY_ENV", "MAX_BODY", "MAX_STREAMS", "ServeSetting", "serve"]
+__all__ = ["API_KEY_ENV", "ServeSetting", "serve"]
 
 API_KEY_ENV: Final = "ADVISORCHAIN_API_KEY"
-MAX_BODY: Final = 20_000_000  # as `create_app`, whose module needs the extra `server`
-MAX_STREAMS: Final = 256
 _WINDOW: Final = 20
+_UNNAMED: Final = ("chain", "chat")  # what an AdvisorChain and a ChatClient are called if nobody says otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSetting:
-    """What the command line of `advisorchain serve` says."""
+    """What the command line of `advisorchain serve` says. None: as `advisorchain.server.serve` has it."""
 
     chain: str | None
     model: str | None
@@ -38,8 +37,8 @@ class ServeSetting:
     port: int
     api_key_env: str | None
     model_name: str | None
-    max_body: int
-    max_streams: int
+    max_body: int | None
+    max_streams: int | None
     allow_origins: tuple[str, ...]
     grace: float
     debug: bool
@@ -77,6 +76,7 @@ def _api_key(variable: str | None) -> str | None:
 async def _serve(setting: ServeSetting, key: str | None) -> None:
     from advisorchain.server import serve as run_server  # needs the extra `server`, which other commands do not
 
+    limits = {"max_body": setting.max_body, "max_streams": setting.max_streams}
     async with _open_chain(setting) as (chain, name):
         name = setting.model_name or name
         await run_server(
@@ -85,11 +85,10 @@ async def _serve(setting: ServeSetting, key: str | None) -> None:
             port=setting.port,
             api_key=key,
             model_name=name,
-            max_body=setting.max_body,
-            max_streams=setting.max_streams,
             allow_origins=setting.allow_origins,
             grace=setting.grace,
             on_ready=partial(_greet, name, setting),
+            **{limit: value for limit, value in limits.items() if value is not None},
         )
     tell("stopped")
 
@@ -107,12 +106,17 @@ async def _open_chain(setting: ServeSetting) -> AsyncIterator[tuple[Any, str]]:
     chain = load_part("CHAIN", setting.chain)
     if not hasattr(chain, "stream") and callable(chain):
         chain = chain()
-    name = setting.chain.rpartition(":")[2].rpartition(".")[2]
     if isinstance(chain, AbstractAsyncContextManager) and not hasattr(chain, "stream"):
         async with chain as opened:
-            yield opened, name
+            yield opened, _name_of(opened, setting.chain)
     else:
-        yield chain, name
+        yield chain, _name_of(chain, setting.chain)
+
+
+def _name_of(chain: object, place: str) -> str:
+    """The name that whoever built the chain gave it, else that of its place."""
+    name = getattr(getattr(chain, "chain", chain), "name", None)
+    return name if isinstance(name, str) and name not in ("", *_UNNAMED) else place.rpartition(":")[2].rpartition(".")[2]
 
 
 def _greet(name: str, setting: ServeSetting, url: str) -> None:

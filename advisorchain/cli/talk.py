@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
 from rich.console import Console
 from rich.status import Status
 
+from advisorchain._asking import for_tools
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
+from advisorchain.cli.answer_view import AnswerView
+from advisorchain.cli.approval import Decisions
 from advisorchain.cli.parts import load_model, load_part, open_memory
-from advisorchain.cli.text import tell, write
+from advisorchain.cli.text import tell
 from advisorchain.cli.trace_view import TraceView
-from advisorchain.exchange import ChatChunk
+from advisorchain.errors import ConfigurationError, MissingExtraError
 from advisorchain.memory import ChatMemory, MessageWindow
 from advisorchain.telemetry import Telemetry
 
-__all__ = ["Setting", "Stop", "Talk", "open_talk"]
+if TYPE_CHECKING:  # it needs the extra `tools`, which a chat without any does not
+    from advisorchain.advisors.tool_calling import ToolPause
+
+__all__ = ["Ended", "Setting", "Stop", "Talk", "open_talk"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +36,9 @@ class Setting:
     prompt: str | None
     model: str
     advisors: tuple[str, ...]
+    tools: tuple[str, ...]
+    mcp: tuple[str, ...]
+    yes: bool
     memory: str | None
     window: int
     conversation: str
@@ -58,6 +68,19 @@ class Stop:
             scope.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an answer ended.
+
+    Attributes:
+        stopped: whether Ctrl-C did it.
+        pause: what the turn goes on with, when tools wait for a person's yes.
+    """
+
+    stopped: bool
+    pause: ToolPause | None = None
+
+
 class Talk:
     """One conversation with a chain."""
 
@@ -72,38 +95,36 @@ class Talk:
         count = await self._memory.count(self._setting.conversation)
         return f"{self._chain!r}, conversation `{self._setting.conversation}`, {count} messages kept"
 
-    async def answer(self, prompt: str, stop: Stop) -> bool:
-        """Ask, and write the answer as it comes. False: it was stopped."""
-        seen = False
+    async def answer(self, prompt: str, stop: Stop) -> Ended:
+        """Ask, and show the answer as it comes."""
+        asked = {"prompt": prompt, "conversation_id": self._setting.conversation}
+        return await self._show(asked, stop, AnswerView())
+
+    async def go_on(self, pause: ToolPause, decisions: Decisions, stop: Stop) -> Ended:
+        """Go on with a turn that waited, and show the rest of its answer."""
+        asked = pause.resume(approve=decisions.approve, deny=decisions.deny)
+        return await self._show(asked, stop, AnswerView(pause))
+
+    async def _show(self, asked: Mapping[str, Any], stop: Stop, view: AnswerView) -> Ended:
+        setting = self._setting
         try:
             with CancelScope() as scope:
                 stop.holds(scope)
-                async with self._chain.stream(
-                    prompt,
-                    conversation_id=self._setting.conversation,
-                    system=self._setting.system,
-                    timeout=self._setting.timeout,
-                ) as stream:
+                async with self._chain.stream(**asked, system=setting.system, timeout=setting.timeout) as stream:
                     async for chunk in stream:
-                        seen = _written(chunk) or seen
+                        view.show(chunk)
+                pause = stream.response.pause
         finally:
-            if seen:
-                write("\n")
+            view.end()
             self._show_trace()
         if scope.cancelled_caught:
-            tell("stopped; what you see of the answer is kept" if seen else "stopped; nothing of this turn is kept")
-        return not scope.cancelled_caught
+            tell("stopped; what you see of the answer is kept" if view.seen else "stopped; nothing of this turn is kept")
+            return Ended(stopped=True)
+        return Ended(stopped=False, pause=pause)
 
     def _show_trace(self) -> None:
         for line in self._view.take() if self._view is not None else ():
             tell(line)
-
-
-def _written(chunk: ChatChunk) -> bool:
-    text = ("\n" if chunk.boundary else "") + chunk.text + (chunk.refusal or "")
-    if text:
-        write(text)
-    return bool(text.strip())
 
 
 @asynccontextmanager
@@ -120,8 +141,31 @@ async def open_talk(setting: Setting) -> AsyncIterator[Talk]:
     async with open_memory(setting.memory, create=True) as repository:
         memory = ChatMemory(MessageWindow(setting.window), repository)
         advisors.append(MessageChatMemoryAdvisor(memory))
+        advisors += _loop_of(setting, advisors)
         async with AdvisorChain(model, advisors, name="chat", telemetry=telemetry) as chain:
             yield Talk(setting, chain, memory, view)
+
+
+def _loop_of(setting: Setting, advisors: Sequence[Any]) -> list[Any]:
+    """What runs the tools that `--tools` and `--mcp` name."""
+    tools: list[Any] = []
+    for name in setting.tools:
+        part = load_part("--tools", name)
+        tools += part if isinstance(part, list | tuple) else [part]
+    try:
+        return for_tools([*tools, *_servers(setting)], advisors, "of_command")
+    except MissingExtraError:
+        raise
+    except ConfigurationError as error:
+        raise ConfigurationError(f"`{'--tools' if setting.tools else '--mcp'}`: {error}") from error
+
+
+def _servers(setting: Setting) -> list[Any]:
+    if not setting.mcp:
+        return []
+    from advisorchain.tools.mcp import McpToolset  # needs the extra `mcp`, which other tools do not
+
+    return [McpToolset(server, needs_approval=not setting.yes) for server in setting.mcp]
 
 
 class _LoadingNote:

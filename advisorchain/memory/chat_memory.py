@@ -14,7 +14,6 @@ from uuid import uuid4
 from advisorchain.errors import (
     ConfigurationError,
     ConversationConflictError,
-    ConversationDeletedError,
     InvalidInputError,
     MessageError,
     kind_of,
@@ -111,14 +110,7 @@ class ChatMemory:
                 "`replacing` is a turn of another conversation: an advisor outside the memory changed `conversation_id`"
             )
         recall = await self.repository.recall(conversation_id, most, before=replacing.question.sequence)
-        if recall.incarnation != replacing.incarnation:
-            raise ConversationDeletedError("the conversation was deleted since its last turn was looked up")
-        if recall.revision != replacing.revision:
-            raise ConversationConflictError(
-                "the conversation was written to since its last turn was looked up; nothing was replaced. Look it up again",
-                expected=replacing.revision,
-                found=recall.revision,
-            )
+        replacing.check_unchanged(recall)
         said = tuple(message for message in prompt if not isinstance(message, SystemMessage))
         history, new = recalled_once(self.policy, recall, said[:-1])  # asked twice in a row, the last is not the one before
         return ReplacingTurn(self.repository, replacing, history, (*new, *said[-1:]))
@@ -292,7 +284,9 @@ def _require(name: str, part: object, *attributes: str) -> None:
     if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in attributes):
         found = kind_of(part)
         needed = " and ".join(f"`{attribute}`" for attribute in attributes)
-        hint = "; enter it with `async with` first" if hasattr(part, "__aenter__") else ""
+        hint = ""
+        if hasattr(part, "__aenter__"):  # what `open_repository` gives
+            hint = "; enter it with `async with` first, or, where that cannot be, give a SqliteChatMemoryRepository(path)"
         raise ConfigurationError(f"`{name}` is {found}; give an object that has {needed}{hint}")
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from advisorchain.errors import ChatMemoryError, ConversationDeletedError
-from advisorchain.memory.repository import ChatMemoryRepository, Entry, all_entries, checked_batch
+from advisorchain.errors import ChatMemoryError, ConversationConflictError, ConversationDeletedError
+from advisorchain.memory.repository import ChatMemoryRepository, Entry, Recall, all_entries, checked_batch
 from advisorchain.messages import Message
 
 __all__ = ["LastTurn", "ReplacingTurn", "Turn"]
@@ -78,6 +78,22 @@ class LastTurn:
     revision: int
     incarnation: int
 
+    def check_unchanged(self, recall: Recall) -> None:
+        """Refuse to go on when the log is another one by now.
+
+        Raises:
+            ConversationConflictError: others wrote to the conversation since the last turn was looked up.
+            ConversationDeletedError: it was deleted since.
+        """
+        if recall.incarnation != self.incarnation:
+            raise ConversationDeletedError("the conversation was deleted since its last turn was looked up")
+        if recall.revision != self.revision:
+            raise ConversationConflictError(
+                "the conversation was written to since its last turn was looked up; nothing was replaced. Look it up again",
+                expected=self.revision,
+                found=recall.revision,
+            )
+
 
 class ReplacingTurn(Turn):
     """A turn that takes the place of the last one. As long as it is not committed with an answer, the old one stays."""
@@ -108,6 +124,7 @@ class ReplacingTurn(Turn):
         answer = checked_batch(messages)
         if self._last is None or not answer:
             return
+        self._last.check_unchanged(await self._repository.recall(self.conversation_id, 0))
         entries = [entry async for entry in all_entries(self._repository, self.conversation_id)]
         kept = self._kept(entries, self._last.question)
         place, now = entries[-1].sequence + 1, datetime.now(UTC)

@@ -38,10 +38,14 @@ class AnswerReader:
 
     What the vendor's SDK gives is not checked against its own types, so nonsense shows here, as an AttributeError,
     KeyError, TypeError or ValueError.
+
+    Args:
+        host: the server's, to which alone goes back what is kept of an answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
         self.finished = False
+        self._host = host
         self._blocks: dict[int, Block] = {}
         self._pieces: dict[int, list[str]] = {}  # of the blocks that are coming in
         self._usage: dict[str, Any] = {}
@@ -134,7 +138,7 @@ class AnswerReader:
     def _ended(self) -> ChatChunk | None:
         self.finished = True
         kept = kept_blocks([self._blocks[place] for place in sorted(self._blocks)])
-        return None if kept is None else ChatChunk(metadata={"message": {KEPT: kept}})
+        return None if kept is None else ChatChunk(metadata={"message": {KEPT: {"host": self._host, "blocks": kept}}})
 
 
 def _whole(text: str) -> str:

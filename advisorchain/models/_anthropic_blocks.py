@@ -1,17 +1,18 @@
 """Messages as Anthropic's content blocks, and what has to be kept of an answer so that it can be sent back unchanged.
 
 An answer with thinking, a server's tool or citations has its blocks in `metadata["anthropic"]`, in their order and as they
-came. The text is not kept twice: a text block has the length of its part in place of it, and a tool call has no input. So
-an advisor that changes the text (redaction) changes what is sent back, too.
+came, with the host that they came from: they go back to no other. The text is not kept twice: a text block has the length of
+its part in place of it, and a tool call has no input. So an advisor that changes the text (redaction) changes what is sent
+back, too.
 """
 
 from __future__ import annotations
 
-import mimetypes
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from advisorchain._media import file_type, plain_type, with_bytes
 from advisorchain.errors import InvalidInputError, kind_of
 from advisorchain.messages import AssistantMessage, FilePart, ImagePart, Message, Part, RefusalPart, TextPart
 
@@ -36,6 +37,7 @@ def content_blocks(message: Message) -> list[Block]:
 
 
 def _block(part: Part, role: str) -> Block | None:
+    part = with_bytes(part)
     if isinstance(part, TextPart | RefusalPart):
         text = part.text if isinstance(part, TextPart) else part.refusal
         return _text_block(text) if text.strip() else None
@@ -53,21 +55,12 @@ def _text_block(text: str) -> Block:
 
 
 def _image_source(image: ImagePart) -> dict[str, str]:
-    if image.data is not None:
-        return _base64(str(image.media_type), b64encode(image.data).decode())
-    url = str(image.url)
-    if not url.startswith("data:"):
-        return {"type": "url", "url": url}
-    head, _, data = url.removeprefix("data:").partition(",")
-    if not head.endswith(";base64"):
-        raise InvalidInputError("an image's `url` begins with `data:` and is not base64; give its bytes as `data`")
-    return _base64(head.removesuffix(";base64"), data)
-
-
-def _base64(media_type: str, data: str) -> dict[str, str]:
+    if image.data is None:
+        return {"type": "url", "url": str(image.url)}
+    media_type = plain_type(image.media_type)
     if media_type not in _IMAGES:
         raise InvalidInputError(f"an image is `{media_type}`; Anthropic's API takes {', '.join(_IMAGES)}")
-    return {"type": "base64", "media_type": media_type, "data": data}
+    return {"type": "base64", "media_type": media_type, "data": b64encode(image.data).decode()}
 
 
 def _document_source(file: FilePart) -> dict[str, str]:
@@ -75,7 +68,7 @@ def _document_source(file: FilePart) -> dict[str, str]:
         return {"type": "file", "file_id": file.file_id}
     if file.data is None:
         return {"type": "url", "url": str(file.url)}
-    media_type = file.media_type or mimetypes.guess_type(file.name or "")[0] or ""
+    media_type = plain_type(file_type(file.media_type, file.name))
     if media_type == "application/pdf" or file.data.startswith(b"%PDF-"):
         return {"type": "base64", "media_type": "application/pdf", "data": b64encode(file.data).decode()}
     if not media_type.startswith("text/"):
@@ -99,15 +92,17 @@ def kept_blocks(blocks: Sequence[Block]) -> list[Block] | None:
     return kept
 
 
-def answer_blocks(message: AssistantMessage, calls: list[Block], *, thinking: bool) -> list[Block]:
+def answer_blocks(message: AssistantMessage, calls: list[Block], *, host: str, thinking: bool) -> list[Block]:
     """An answer as it is sent back.
 
     Args:
         message: the answer.
         calls: its tool calls, as blocks.
+        host: the server's.
         thinking: whether its thinking is sent with it.
     """
-    kept = message.metadata.get(KEPT)
+    told = message.metadata.get(KEPT)
+    kept = told.get("blocks") if isinstance(told, Mapping) and told.get("host") == host else None
     if not isinstance(kept, list):
         said = content_blocks(message)
         if not said and message.refusal and message.refusal.strip():

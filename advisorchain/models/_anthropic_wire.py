@@ -26,13 +26,14 @@ _UNSUPPORTED: Final = ("seed", "presence_penalty", "frequency_penalty")
 _CHOICES: Final = {"auto": "auto", "none": "none", "required": "any"}
 
 
-def request_parameters(request: ChatRequest, *, name: str, max_tokens: int, all_thinking: bool) -> dict[str, Any]:
+def request_parameters(request: ChatRequest, *, name: str, max_tokens: int, host: str, all_thinking: bool) -> dict[str, Any]:
     """The arguments of the SDK's `messages.create`.
 
     Args:
         request: what is asked.
         name: the model, where the options name none.
         max_tokens: the most that it may answer, where the options do not say.
+        host: the server's.
         all_thinking: whether the thinking of earlier turns is sent, too.
 
     Raises:
@@ -53,7 +54,7 @@ def request_parameters(request: ChatRequest, *, name: str, max_tokens: int, all_
         "model": options.model or name,
         "max_tokens": options.max_tokens or max_tokens,
         "system": system,
-        "messages": _turns(request.messages[leading:], all_thinking=all_thinking),
+        "messages": _turns(request.messages[leading:], host, all_thinking=all_thinking),
         "stop_sequences": list(options.stop),
         "tools": [_tool(tool) for tool in options.tools],
         "tool_choice": _tool_choice(options),
@@ -63,7 +64,7 @@ def request_parameters(request: ChatRequest, *, name: str, max_tokens: int, all_
     return _with_extra({key: value for key, value in given.items() if value})
 
 
-def _turns(messages: Sequence[Message], *, all_thinking: bool) -> list[Turn]:
+def _turns(messages: Sequence[Message], host: str, *, all_thinking: bool) -> list[Turn]:
     """Turns that alternate: what one side says in several messages is one turn, and so are the results of tools."""
     asked = max((at for at, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
     turns: list[Turn] = []
@@ -73,7 +74,7 @@ def _turns(messages: Sequence[Message], *, all_thinking: bool) -> list[Turn]:
             told += content_blocks(message)
             continue
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
-        blocks = _blocks(message, thinking=all_thinking or at > asked)
+        blocks = _blocks(message, host, thinking=all_thinking or at > asked)
         if not blocks:
             continue
         if turns and turns[-1]["role"] == role:
@@ -97,9 +98,10 @@ def _place(told: list[Block], turns: list[Turn]) -> list[Block]:
     return told
 
 
-def _blocks(message: Message, *, thinking: bool) -> list[Block]:
+def _blocks(message: Message, host: str, *, thinking: bool) -> list[Block]:
     if isinstance(message, AssistantMessage):
-        return answer_blocks(message, [_tool_use(call) for call in message.tool_calls], thinking=thinking)
+        calls = [_tool_use(call) for call in message.tool_calls]
+        return answer_blocks(message, calls, host=host, thinking=thinking)
     if isinstance(message, ToolMessage):
         return [_tool_result(message)]
     return content_blocks(message)

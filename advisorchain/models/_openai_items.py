@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any, Final
 
+from advisorchain._media import audio_format, data_url, with_bytes
 from advisorchain.errors import InvalidInputError
 from advisorchain.messages import (
     AssistantMessage,
@@ -19,7 +20,6 @@ from advisorchain.messages import (
     ToolMessage,
 )
 from advisorchain.models._openai_options import extras_of
-from advisorchain.openai_dicts import audio_format, data_url
 
 __all__ = ["BETWEEN", "message_items"]
 
@@ -90,6 +90,7 @@ def _said(text: str, phase: Any = None) -> list[dict[str, Any]]:
 
 
 def _part(part: Part) -> dict[str, Any]:
+    part = with_bytes(part)
     if isinstance(part, ImagePart):
         url = part.url if part.data is None else data_url(part.data, part.media_type)
         return {"type": "input_image", "image_url": url, "detail": part.detail or "auto"}

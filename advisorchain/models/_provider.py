@@ -1,4 +1,4 @@
-"""What the adapters of all providers over HTTP do alike: errors at the border, and characters cut in two.
+"""What the adapters of all providers over HTTP do alike with answers: errors at the border, and characters cut in two.
 
 Nothing here knows a vendor's library. The text of a vendor's error is read to find out what it means, and never shown:
 it may hold a part of the prompt, or a key.
@@ -15,9 +15,7 @@ from http import HTTPStatus
 from inspect import currentframe
 from traceback import walk_tb
 from types import FrameType
-from typing import Any, Final, Protocol
-
-from anyio import move_on_after
+from typing import Final
 
 from advisorchain.errors import (
     ContextLengthError,
@@ -26,19 +24,24 @@ from advisorchain.errors import (
     ModelResponseError,
     ModelTimeoutError,
 )
+from advisorchain.exchange import ChatChunk, ChatResponse
+from advisorchain.messages import AssistantMessage, ToolCall
 
 __all__ = [
-    "SdkStream",
+    "NONSENSE",
     "SurrogateJoiner",
     "broken_off",
+    "checked",
     "connection_error",
-    "end_stream",
     "hide_texts",
     "no_answer",
     "retry_after",
     "status_error",
     "timeout_error",
 ]
+
+# what reading an answer that is none raises; what our own values refuse is a ValueError, too
+NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 _TOO_LONG: Final = re.compile(
     r"context[ _]?(length|window|size)|maximum context|(prompt|input)( is)? too long|input length|too many (input )?tokens",
@@ -72,7 +75,6 @@ _MAY_BE_TOO_LONG: Final = (
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNPROCESSABLE_ENTITY,
 )
-_GRACE: Final = 5.0  # seconds for closing a connection
 _LABEL: Final = re.compile(r"(?=.*[A-Za-z])[A-Za-z0-9_.\[\]-]{1,64}")
 
 
@@ -142,6 +144,23 @@ def no_answer(name: str) -> ModelError:
     return ModelResponseError(f"`{name}` sent something that is no answer; check `base_url`, or ask again", retryable=True)
 
 
+def checked(chunk: ChatChunk | None) -> ChatChunk | None:
+    """`chunk` itself, when our values take what it holds; else they would refuse it where nobody knows who has sent it.
+
+    Raises:
+        InvalidInputError: they do not. For an adapter that is an answer that is none.
+    """
+    if chunk is None or chunk.plain:
+        return chunk
+    for piece in chunk.tool_calls:
+        ToolCall(piece.id or "none yet", piece.name or "", piece.arguments or "")
+    told = chunk.metadata or {}
+    extras = told.get("message", {})
+    message = AssistantMessage(chunk.text, reasoning=chunk.reasoning, refusal=chunk.refusal, metadata=extras)
+    ChatResponse(message, model=told.get("model"), id=told.get("id"))
+    return chunk
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """The seconds that a provider asks to wait (`retry-after-ms`, `retry-after`: seconds or a date); None: it does not."""
     milliseconds, told = _number(headers.get("retry-after-ms")), headers.get("retry-after")
@@ -181,33 +200,6 @@ def _running_frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
-
-
-class SdkStream(Protocol):
-    """What the streams of OpenAI's and Anthropic's libraries have in common."""
-
-    async def __anext__(self) -> Any:
-        """The next event."""
-        ...
-
-    async def close(self) -> None:
-        """Close the HTTP response."""
-        ...
-
-
-async def end_stream(stream: SdkStream) -> None:
-    """Close a stream's HTTP response, also when the task is cancelled, and run its generators to their end.
-
-    Those of the SDKs and of httpx2 that are left behind half-way would be finalised some time later, with a warning on trio.
-    Reading on after the close ends them all: at once, but for events that had come already.
-    """
-    with move_on_after(_GRACE, shield=True):
-        await stream.close()
-        try:
-            while True:
-                await anext(stream)
-        except Exception:  # the end, or the closed connection
-            return
 
 
 class SurrogateJoiner:

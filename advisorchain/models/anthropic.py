@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncGenerator, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Literal, cast
-
-from anyio import move_on_after
 
 from advisorchain.aggregate import fold_chunks
 from advisorchain.errors import ConfigurationError, MissingExtraError, ModelError, kind_of
@@ -30,8 +30,19 @@ except ImportError as error:
 
 from advisorchain.models._anthropic_answer import AnswerReader
 from advisorchain.models._anthropic_wire import request_parameters
+from advisorchain.models._connections import (
+    Closable,
+    LoopClients,
+    check_key,
+    check_name,
+    end_stream,
+    given_settings,
+    read_rest,
+)
 from advisorchain.models._provider import (
+    NONSENSE,
     broken_off,
+    checked,
     connection_error,
     hide_texts,
     no_answer,
@@ -43,12 +54,13 @@ __all__ = ["AnthropicModel"]
 
 _MAX_TOKENS: Final = 8192  # the most that the oldest models which are still served may answer without streaming
 _CONNECT: Final = 5.0  # seconds, the SDK's own
-_GRACE: Final = 5.0  # seconds that leaving a stream waits for the connection to close
-_LAST_BYTES: Final = 1.0  # seconds for the end of the body behind the last event, so that the connection can be used again
 
 
-class AnthropicModel:
+class AnthropicModel(Closable):
     """A model behind Anthropic's Messages API.
+
+    It can be used from several event loops, also one after another: each has connections of its own, and closes them itself,
+    by `aclose` or `async with`.
 
     The options become the API's parameters; `extra` goes into the request's body as it is (`thinking`, `top_k`,
     `cache_control`, `metadata`; its `tools` and `output_config` are put together with ours). `seed` and the penalties are
@@ -59,8 +71,9 @@ class AnthropicModel:
     The form of an answer (`options.output`) is the API's own structured output; where that cannot hold the model to the
     schema (objects with keys of any name, references in a circle), it is put into the prompt, in words. What the model
     thinks is the message's `reasoning`. Its thinking blocks with their signatures are in the message's metadata and are
-    sent back, unchanged, while its turn goes on. Those of earlier turns are left out: newer models refuse them once anything
-    that stood before them has changed, which is what a memory with a window and a new system text do.
+    sent back, unchanged, while its turn goes on, to the host that they came from and to no other. Those of earlier turns are
+    left out: newer models refuse them once anything that stood before them has changed, which is what a memory with a window
+    and a new system text do.
 
     Args:
         name: the model's, such as "claude-opus-5-5".
@@ -74,7 +87,7 @@ class AnthropicModel:
             and a system text that stays the same.
 
     Raises:
-        ConfigurationError: no key, a number that makes no sense, or `client` beside what it already has.
+        ConfigurationError: there is no key, or an argument is wrong.
         MissingExtraError: the SDK is not installed.
     """
 
@@ -93,23 +106,20 @@ class AnthropicModel:
         max_retries: int | None = None,
         thinking: Literal["turn", "conversation"] = "turn",
     ) -> None:
-        if not isinstance(name, str) or not name.strip():
-            raise ConfigurationError(f'`name` is {kind_of(name)}; give the model\'s name, such as "claude-opus-5-5"')
+        check_name(name)
         if type(max_tokens) is not int or max_tokens < 1:
             raise ConfigurationError(f"`max_tokens` is {max_tokens!r}; give a whole number of 1 or more")
         if thinking not in ("turn", "conversation"):
             raise ConfigurationError('`thinking` is neither "turn" nor "conversation"')
+        if client is not None and not (hasattr(client, "messages") and inspect.iscoroutinefunction(client.close)):
+            raise ConfigurationError(f"`client` is {kind_of(client)}; give an anthropic.AsyncAnthropic")
+        given = given_settings(client, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries)
         self.name = name
         self._max_tokens = max_tokens
         self._all_thinking = thinking == "conversation"
-        given = {"base_url": base_url, "api_key": api_key, "timeout": timeout, "max_retries": max_retries}
-        given = {key: value for key, value in given.items() if value is not None}
-        if client is not None and given:
-            raise ConfigurationError(f"`client` has its own `{next(iter(given))}`; give it there")
-        self._owned = client is None
-        self._closed = False
-        self._client = _made_client(given) if client is None else client
-        _check_key(self._client)
+        self._clients = LoopClients(partial(_made_client, given), client)
+        _check_keys(self._clients.first)
+        self._host = self._clients.first.base_url.host
 
     def __repr__(self) -> str:
         return f"AnthropicModel({self.name!r})"
@@ -121,13 +131,13 @@ class AnthropicModel:
             InvalidInputError: the request has what the API does not take.
             ModelError: the API refused or failed, cannot be reached, or answered nonsense.
         """
-        parameters = self._parameters(request)
+        parameters, client = self._parameters(request), await self._clients.here(self.name)
         with _clear_errors(self.name, parameters):
             # told by us, since the SDK refuses many tokens with its own
-            answer = await self._client.messages.create(**parameters, timeout=self._client.timeout)
+            answer = await client.messages.create(**parameters, timeout=client.timeout)
             if not isinstance(answer, Message):
                 raise no_answer(self.name)
-            return fold_chunks(AnswerReader().read_whole(answer))
+            return fold_chunks(AnswerReader(self._host).read_whole(answer))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         """The answer in chunks. Closing it closes the HTTP response.
@@ -136,45 +146,40 @@ class AnthropicModel:
             InvalidInputError: the request has what the API does not take.
             ModelError: the API refused or failed, cannot be reached, answered nonsense, or broke off.
         """
-        parameters = self._parameters(request)
+        parameters, client = self._parameters(request), await self._clients.here(self.name)
         with _clear_errors(self.name, parameters):
-            answer = await self._client.messages.create(**parameters, stream=True)
+            answer = await client.messages.create(**parameters, stream=True)
             events = cast(AsyncStream[RawMessageStreamEvent], answer)
-        reader = AnswerReader()
+        reader = AnswerReader(self._host)
         try:
             while not reader.finished:
                 with _clear_errors(self.name, parameters):
                     event = await anext(events, None)
                     if event is None:
                         raise broken_off(self.name)
-                    chunk = reader.read(event)
+                    chunk = checked(reader.read(event))
                 if chunk is not None:
                     yield chunk
-            with move_on_after(_LAST_BYTES), suppress(Exception):
-                await anext(events, None)
+            await read_rest(events)
         finally:
-            await _close(events)
+            await end_stream(events)
 
     async def aclose(self) -> None:
-        """Close the client, where the model made it. Closing twice is fine; a question after it is a ModelError."""
-        if self._owned:
-            self._closed = True
-            await self._client.close()
+        """Close the connections of this event loop. Closing twice is fine; a question after it is a ModelError.
+
+        In another event loop the model goes on, with connections that are to be closed there. A given client stays open.
+        """
+        await self._clients.aclose()
 
     def _parameters(self, request: ChatRequest) -> dict[str, Any]:
-        if self._closed:
-            raise ModelError(f"`{self.name}` was closed; make a new AnthropicModel")
-        return request_parameters(request, name=self.name, max_tokens=self._max_tokens, all_thinking=self._all_thinking)
+        return request_parameters(
+            request, name=self.name, max_tokens=self._max_tokens, host=self._host, all_thinking=self._all_thinking
+        )
 
 
 def _made_client(given: dict[str, Any]) -> AsyncAnthropic:
-    timeout, max_retries = given.get("timeout"), given.get("max_retries")
-    if timeout is not None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-            raise ConfigurationError(f"`timeout` is {timeout!r}; give seconds, more than 0")
-        given["timeout"] = Timeout(timeout, connect=min(timeout, _CONNECT))
-    if max_retries is not None and (type(max_retries) is not int or max_retries < 0):
-        raise ConfigurationError(f"`max_retries` is {max_retries!r}; give a whole number of 0 or more")
+    if (timeout := given.get("timeout")) is not None:
+        given = {**given, "timeout": Timeout(timeout, connect=min(timeout, _CONNECT))}
     # The chain traces the call itself: a second span would count its tokens twice, and could be told to hold content.
     try:
         return AsyncAnthropic(open_telemetry=False, **given)
@@ -182,20 +187,12 @@ def _made_client(given: dict[str, Any]) -> AsyncAnthropic:
         raise ConfigurationError("the SDK's own profile of Anthropic cannot be read; mend it, or give `api_key`") from error
 
 
-def _check_key(client: AsyncAnthropic) -> None:
+def _check_keys(client: AsyncAnthropic) -> None:
     if type(client) is not AsyncAnthropic:  # those for the clouds have keys of their own
         return
-    if client.api_key is None and client.auth_token is None and client.credentials is None:
-        raise ConfigurationError("there is no key for Anthropic; give `api_key`, or set the variable ANTHROPIC_API_KEY")
-
-
-async def _close(events: AsyncStream[RawMessageStreamEvent]) -> None:
-    with move_on_after(_GRACE, shield=True):
-        await events.close()
-        # The SDK does not close the generators that it reads with. A closed response makes them end by an error.
-        with suppress(Exception):
-            while True:
-                await anext(events)
+    if not client.api_key and not client.auth_token and client.credentials is None:
+        raise ConfigurationError("there is no key for Anthropic; set the variable ANTHROPIC_API_KEY, or give `api_key`")
+    check_key(client.api_key or client.auth_token or "")
 
 
 @contextmanager
@@ -213,7 +210,7 @@ def _clear_errors(name: str, parameters: dict[str, Any]) -> Generator[None]:
         raise _hiding(error, connection_error(name)) from error
     except APIStatusError as error:
         raise _hiding(error, _refused(name, error, parameters)) from error
-    except (APIError, httpx2.HTTPError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except (APIError, httpx2.HTTPError, *NONSENSE) as error:
         raise _hiding(error, no_answer(name)) from error
 
 

@@ -27,6 +27,7 @@ from advisorchain.errors import (
     kind_of,
 )
 from advisorchain.exchange import ChatChunk, ChatRequest
+from advisorchain.models._connections import Closable
 from advisorchain.models._few_shot import FEW_SHOT_STOP, FEW_SHOT_TEMPLATE
 from advisorchain.models._llama_cpp_wire import ChunkReader, request_body
 
@@ -42,7 +43,7 @@ _PROMPT_BATCH: Final = 128  # tokens of a prompt that are read between two looks
 _GRACE: Final = 5.0  # seconds that leaving a stream waits for the generation to notice
 
 
-class LlamaCppModel:
+class LlamaCppModel(Closable):
     """A GGUF model in this process.
 
     It is loaded at the first question, once, and stays until `aclose()`. Generation runs in a thread of its own and stops

@@ -8,25 +8,31 @@ OpenAIModel("llama3.2", base_url="http://localhost:11434/v1", api_key="none")   
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
-
-from anyio import move_on_after
-from anyio.lowlevel import EventLoopToken, current_token
 
 from advisorchain.aggregate import fold_chunks
 from advisorchain.errors import ConfigurationError, MissingExtraError, ModelError, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
+from advisorchain.models._connections import (
+    Closable,
+    LoopClients,
+    check_key,
+    check_name,
+    end_stream,
+    given_settings,
+    read_rest,
+)
 from advisorchain.models._openai_chat import ChatReader, chat_body
 from advisorchain.models._openai_options import check_extra
 from advisorchain.models._openai_responses import ResponsesReader, responses_body
 from advisorchain.models._provider import (
+    NONSENSE,
     broken_off,
+    checked,
     connection_error,
-    end_stream,
     hide_texts,
     no_answer,
     status_error,
@@ -44,16 +50,16 @@ __all__ = ["OpenAIModel"]
 
 _T = TypeVar("_T")
 
-_LOOPS: Final = 4  # event loops whose connections are kept; the client of the one not used longest is dropped
 _DONE: Final = b"[DONE]"
-_REST: Final = 0.1  # seconds for what a server still sends after that
 _NEW_NAME: Final = ("openai.com", "azure.com")  # hosts that want `max_completion_tokens`; others may know `max_tokens` alone
+_NO_KEY: Final = "there is no API key; set OPENAI_API_KEY or give `api_key` (any text, where a server wants none)"
 
 
-class OpenAIModel:
+class OpenAIModel(Closable):
     """A model behind OpenAI's chat completions or Responses API.
 
-    It can be used from several event loops, also one after another. `ChatOptions.extra` is sent as it is, beside or in place
+    It can be used from several event loops, also one after another: each has connections of its own, and closes them itself,
+    by `aclose` or `async with`. `ChatOptions.extra` is sent as it is, beside or in place
     of what is said here. `ChatOptions.max_tokens` is sent to OpenAI and Azure as `max_completion_tokens`, and elsewhere as
     `max_tokens`, since others may not know the newer name.
 
@@ -94,23 +100,23 @@ class OpenAIModel:
         provider: str = "openai",
         native_output: bool = True,
     ) -> None:
-        if not isinstance(name, str) or not name.strip():
-            raise ConfigurationError("`name` is no text, or blank; give the name of a model")
+        check_name(name)
         if api not in ("chat", "responses"):
             raise ConfigurationError('`api` is neither "chat" nor "responses"')
-        if timeout is not None and not timeout > 0:
-            raise ConfigurationError(f"`timeout` is {timeout!r}; give seconds, more than 0")
-        if max_retries is not None and max_retries < 0:
-            raise ConfigurationError(f"`max_retries` is {max_retries!r}; give a number of 0 or more")
-        made_with = {"base_url": base_url, "api_key": api_key, "timeout": timeout, "max_retries": max_retries}
-        self._clients = _Clients(client, {key: value for key, value in made_with.items() if value is not None})
+        if not isinstance(provider, str) or not provider.strip():
+            raise ConfigurationError(f"`provider` is {'blank' if provider == '' else kind_of(provider)}; give a name")
+        if not isinstance(native_output, bool):
+            raise ConfigurationError(f"`native_output` is {kind_of(native_output)}; give True or False")
+        if client is not None and not isinstance(client, AsyncOpenAI):
+            raise ConfigurationError(f"`client` is {kind_of(client)}; give an openai.AsyncOpenAI")
+        given = given_settings(client, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries)
+        self._clients = LoopClients(partial(_made_client, given), client)
         self.name = name
         self.provider = provider
         self.native_output = native_output
         self._api = api
-        first = self._clients.first()
-        self._resource(first)  # its modules are loaded here, not in the event loop
-        self._host = first.base_url.host
+        self._resource(self._clients.first)  # its modules are loaded here, not in the event loop
+        self._host = self._clients.first.base_url.host
         self._max_tokens = "max_completion_tokens" if self._host.endswith(_NEW_NAME) else "max_tokens"
 
     def __repr__(self) -> str:
@@ -125,7 +131,7 @@ class OpenAIModel:
         """
         body, reader = self._body(request), self._reader(request)
         response = await self._ask(request, body)
-        return fold_chunks(self._read(request, reader.whole, response.content))
+        return self._read(request, lambda answer: fold_chunks(reader.whole(answer)), response.content)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         """The answer in chunks. Closing the stream closes the HTTP response.
@@ -135,14 +141,17 @@ class OpenAIModel:
         body, reader = self._body(request), self._reader(request)
         async with aclosing(self._pieces(request, body)) as pieces:
             async for piece in pieces:
-                chunk = self._read(request, reader.read, piece)
+                chunk = self._read(request, lambda event: checked(reader.read(event)), piece)
                 if chunk is not None:
                     yield chunk
         if not reader.finished:
             raise broken_off(self._asked(request))
 
     async def aclose(self) -> None:
-        """Close the connections of this event loop, but not those of a given client. A question after it opens new ones."""
+        """Close the connections of this event loop. Closing twice is fine; a question after it is a ModelError.
+
+        In another event loop the model goes on, with connections that are to be closed there. A given client stays open.
+        """
         await self._clients.aclose()
 
     def _asked(self, request: ChatRequest) -> str:
@@ -162,9 +171,9 @@ class OpenAIModel:
 
     async def _ask(self, request: ChatRequest, body: dict[str, Any], **streaming: Any) -> Any:
         """The HTTP response; when streaming, its body is still to come."""
-        resource, extra = self._resource(self._clients.here()), dict(request.options.extra) or None
+        client, extra = await self._clients.here(self.name), dict(request.options.extra) or None
         try:
-            answer = await resource.create(**body, **streaming, extra_body=extra)
+            answer = await self._resource(client).create(**body, **streaming, extra_body=extra)
         except openai.OpenAIError as error:
             meaning = _meaning(self._asked(request), error)
             hide_texts(error)
@@ -179,7 +188,7 @@ class OpenAIModel:
             while (piece := await self._next(request, content)) is not None:
                 for data in events.feed(piece):
                     if data == _DONE:
-                        await content.rest()
+                        await read_rest(content)
                         return
                     yield data
         finally:
@@ -199,7 +208,7 @@ class OpenAIModel:
             return read(json.loads(data))
         except ModelError:
             raise
-        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        except NONSENSE as error:
             hide_texts(error)
             raise no_answer(self._asked(request)) from error
 
@@ -233,61 +242,16 @@ class _Content:
         piece: bytes = await anext(self._pieces)
         return piece
 
-    async def rest(self) -> None:
-        """Wait a little for the end, when the answer is whole: a connection that was read to its end can be used again."""
-        with move_on_after(_REST), suppress(Exception):
-            await anext(self._pieces)
-
     async def close(self) -> None:
         await self._response.aclose()
 
 
-class _Clients:
-    """One SDK client for each event loop, since its connections belong to one; or the one that was given."""
-
-    def __init__(self, given: AsyncOpenAI | None, made_with: dict[str, Any]) -> None:
-        if given is not None and not isinstance(given, AsyncOpenAI):
-            raise ConfigurationError(f"`client` is {kind_of(given)}; give an openai.AsyncOpenAI")
-        if given is not None and made_with:
-            raise ConfigurationError(f"`{min(made_with)}` is given beside `client`; set it on the client")
-        self._given = given
-        self._made_with = made_with
-        self._lock = threading.Lock()
-        self._spare = [given or self._made()]  # made now, so that a missing key is told now
-        self._of_loops: OrderedDict[EventLoopToken, AsyncOpenAI] = OrderedDict()
-
-    def first(self) -> AsyncOpenAI:
-        """The one for the first event loop that comes."""
-        return self._spare[0]
-
-    def here(self) -> AsyncOpenAI:
-        """The client for the running event loop."""
-        if self._given is not None:
-            return self._given
-        loop = current_token()
-        with self._lock:
-            if loop not in self._of_loops:
-                self._of_loops[loop] = self._spare.pop() if self._spare else self._made()
-            self._of_loops.move_to_end(loop)
-            while len(self._of_loops) > _LOOPS:
-                self._of_loops.popitem(last=False)
-            return self._of_loops[loop]
-
-    async def aclose(self) -> None:
-        """Close the one of the running event loop."""
-        with self._lock:
-            client = self._of_loops.pop(current_token(), None)
-        if client is not None:
-            await client.close()
-
-    def _made(self) -> AsyncOpenAI:
-        try:
-            client = AsyncOpenAI(**self._made_with)
-        except openai.OpenAIError as error:
-            raise ConfigurationError(
-                "there is no API key; set OPENAI_API_KEY or give `api_key` (any text, where a server wants none)"
-            ) from error
-        key = client.api_key or ""
-        if not (key.isascii() and key.isprintable()) or key != key.strip():
-            raise ConfigurationError("the API key has a blank, a line break or another character that no header can carry")
-        return client
+def _made_client(given: dict[str, Any]) -> AsyncOpenAI:
+    try:
+        client = AsyncOpenAI(**given)
+    except openai.OpenAIError as error:
+        raise ConfigurationError(_NO_KEY) from error
+    if not client.api_key:
+        raise ConfigurationError(_NO_KEY)
+    check_key(client.api_key)
+    return client

@@ -9,9 +9,10 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.server._refusals import Refusal
 
-__all__ = ["Gate", "is_loopback"]
+__all__ = ["Gate", "checked_key", "is_loopback"]
 
 _NO_KEY: Final = Refusal(
     401, "the key is missing or wrong; send `Authorization: Bearer KEY`", headers=(("www-authenticate", "Bearer"),)
@@ -30,6 +31,22 @@ def is_loopback(host: str) -> bool:
         return ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+def checked_key(key: object) -> str | None:
+    """The key without what stands around it in files of secrets, such as a line end.
+
+    Raises:
+        ConfigurationError: it is one that no client can send; the text does not show it.
+    """
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key.strip():
+        found = "blank" if isinstance(key, str) else kind_of(key)
+        raise ConfigurationError(f"`api_key` is {found}; give a text, or None for a server on loopback without one")
+    if not key.strip().isprintable():
+        raise ConfigurationError("`api_key` has a line end or another control character in it, which no client can send")
+    return key.strip()
 
 
 class Gate:
@@ -54,7 +71,7 @@ class Gate:
         if self._key is None:
             return None if is_loopback(_name(headers.get("host", ""))) else _NOT_LOCAL
         scheme, _, key = headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(key.strip().encode("latin-1"), self._key)  # as the bytes that came
+        right = hmac.compare_digest(key.strip(" \t").encode("latin-1"), self._key)  # as the bytes that came
         return None if right and scheme.lower() == "bearer" else _NO_KEY
 
 

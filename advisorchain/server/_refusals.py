@@ -1,8 +1,11 @@
 """What a client is told when something goes wrong: OpenAI's error object, with nothing of content, paths, keys or code.
 
+An error's own text is told only where it comes from reading the request, so that it is about what the client sent. One that
+comes from inside the chain, of whatever class, may name what is the operator's: there the client is told what kind it is.
+
 | error | status |
 |---|---|
-| InvalidInputError, ContextLengthError | 400 |
+| what a request cannot be read for, InvalidInputError, ContextLengthError | 400 |
 | ConversationConflictError, ConversationDeletedError, LeaseLostError | 409 |
 | LimitExceededError, a ModelError of status 429 | 429 |
 | another ModelError | 503 when the same request may succeed later, else 502 |
@@ -13,8 +16,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, isfinite
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -26,13 +30,14 @@ from advisorchain.errors import (
     ContextLengthError,
     ConversationConflictError,
     ConversationDeletedError,
+    ConversationIdError,
     InvalidInputError,
     LeaseLostError,
     LimitExceededError,
     ModelError,
 )
 
-__all__ = ["Refusal", "log_failure", "refusal_of"]
+__all__ = ["Refusal", "RefusedError", "log_failure", "refusal_of", "refusal_of_request"]
 
 _log: Final = logging.getLogger("advisorchain.server")
 _CHANGED: Final = (ConversationConflictError, ConversationDeletedError, LeaseLostError)
@@ -40,6 +45,7 @@ _CODES: Final = {
     401: "invalid_api_key",
     404: "not_found",
     405: "method_not_allowed",
+    408: "timeout",
     409: "conversation_changed",
     413: "body_too_large",
     415: "unsupported_media_type",
@@ -48,6 +54,16 @@ _CODES: Final = {
     503: "unavailable",
     504: "timeout",
 }
+_NO_ID: Final = (
+    "this chain needs a conversation id; name one in the header `X-Conversation-Id` or in `metadata.conversation_id`"
+)
+# The notes that are ours name a part of the chain, or a kind of error. Others may hold what was said.
+_OUR_NOTE: Final = re.compile(
+    r"in advisor `[^`\n]*`, order -?\d+"
+    r"|in tool `[^`\n]*` \(call `[^`\n]*`\)"
+    r"|advisor `[^`\n]*`: attempt \d+ was the last"
+    r"|(?:`done` of advisor `[^`\n]*`|closing the stream beneath|model `[^`\n]*` of advisor `[^`\n]*`) failed too: \w+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +94,41 @@ class Refusal:
     def response(self) -> JSONResponse:
         """The error as an HTTP response."""
         headers = dict(self.headers)
-        if self.retry_after is not None:
+        if self.retry_after is not None and isfinite(self.retry_after):
             headers["retry-after"] = str(max(1, ceil(self.retry_after)))
         if self.again is not None:
             headers["x-should-retry"] = str(self.again).lower()
         return JSONResponse(self.body, self.status, headers)
 
 
-def refusal_of(error: Exception) -> Refusal:
-    """What the client is told of `error`."""
+class RefusedError(Exception):
+    """A request is answered with a refusal."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+_FAILED: Final = Refusal(500, "the server failed", "internal_error", again=False)
+
+
+def refusal_of_request(error: Exception) -> Refusal:
+    """What the client is told of an error that comes from reading its request."""
+    if isinstance(error, RefusedError):
+        return error.refusal
     if isinstance(error, HTTPException):
         return Refusal(error.status_code, error.detail, headers=tuple((error.headers or {}).items()))
     if isinstance(error, InvalidInputError):
         return Refusal(400, str(error), "invalid_request")
+    return _FAILED
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """What the client is told of an error that comes from the chain."""
+    if isinstance(error, ConversationIdError):
+        return Refusal(400, _NO_ID, "invalid_request")
+    if isinstance(error, InvalidInputError):
+        return Refusal(400, "the chain does not take this request; the server's log tells why", "invalid_request")
     if isinstance(error, ContextLengthError):
         return Refusal(400, "the conversation is longer than the model can read", "context_length_exceeded")
     if isinstance(error, LimitExceededError):
@@ -102,7 +140,7 @@ def refusal_of(error: Exception) -> Refusal:
         return Refusal(504, "there was no answer in time", again=isinstance(error, ModelError))
     if isinstance(error, ModelError):
         return _of_model(error)
-    return Refusal(500, "the server failed", "internal_error", again=False)
+    return _FAILED
 
 
 def _of_memory(error: ChatMemoryError) -> Refusal:
@@ -118,10 +156,18 @@ def _of_model(error: ModelError) -> Refusal:
     return Refusal(status, "the model failed", "model_failed", retry_after=error.retry_after, again=error.retryable)
 
 
-def log_failure(error: Exception, refusal: Refusal) -> None:
-    """Tell the operator of what is the server's fault. The text of errors that are not ours may hold what was said."""
-    if refusal.status >= 500:
-        told = f"{type(error).__name__}: {error}" if isinstance(error, AdvisorChainError) else type(error).__name__
-        notes = "; ".join(getattr(error, "__notes__", ()))
-        traceback = error if _log.isEnabledFor(logging.DEBUG) else None
-        _log.error("answered %d: %s%s", refusal.status, told, f" ({notes})" if notes else "", exc_info=traceback)
+def log_failure(error: Exception, refusal: Refusal, *, in_stream: bool = False) -> None:
+    """Tell the operator what the client is not told. The text of errors that are not ours may hold what was said.
+
+    With `in_stream` the answer had begun, with status 200.
+    """
+    level = logging.ERROR if refusal.status >= 500 else logging.INFO
+    if isinstance(error, InvalidInputError):
+        level = logging.WARNING  # whoever built the chain can mend it, and nobody else
+    if not _log.isEnabledFor(level):
+        return
+    told = f"{type(error).__name__}: {error}" if isinstance(error, AdvisorChainError) else type(error).__name__
+    ours = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str) and _OUR_NOTE.fullmatch(note)]
+    answered = f"ended a stream with error {refusal.status}" if in_stream else f"answered {refusal.status}"
+    traceback = error if _log.isEnabledFor(logging.DEBUG) else None
+    _log.log(level, "%s: %s%s", answered, told, f" ({'; '.join(ours)})" if ours else "", exc_info=traceback)

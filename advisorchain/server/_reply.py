@@ -38,6 +38,11 @@ class Reply:
         self._streams = False
         self._over = False
 
+    @property
+    def streams(self) -> bool:
+        """Whether the answer has begun, as a stream of status 200."""
+        return self._streams
+
     async def json(self, body: dict[str, Any]) -> None:
         """Answer with JSON."""
         await self._respond(JSONResponse(body))

@@ -9,6 +9,10 @@ What that form cannot say, and what is done instead:
   JSON any more: there the text is sent in one piece, when it is whole.
 - Tool calls that the chain runs itself, and their results. They are not sent. Those of the final message are, when it is
   whole: not before then is it known that they are the client's to run.
+- A pause: a tool of the chain needs a person's yes. The answer ends with finish_reason "stop" and has
+  `"advisorchain": {"paused": [{"id": …, "name": …}, …]}`, the calls that wait, on the whole answer or on the last piece of a
+  stream. None of its tool calls is sent, for the client would take them for its own. It cannot go on by this endpoint: an
+  advisor around the tool loop takes `response.pause`, and the application resumes it.
 - Usage that was not told. It is left out; a counter that is missing beside others is 0.
 """
 
@@ -53,14 +57,15 @@ class Answer:
         if calls:
             told["tool_calls"] = calls
         choice = {"index": 0, "message": told, "logprobs": None, "finish_reason": _reason(response)}
-        whole = {**self._head("chat.completion"), "choices": [choice]}
+        whole = {**self._head("chat.completion"), "choices": [choice], **_marked(_paused(response))}
         return whole if response.usage is None else {**whole, "usage": _usage(response.usage)}
 
-    def delta(self, delta: dict[str, Any], finish_reason: str | None = None, mark: Any = None) -> dict[str, Any]:
+    def delta(
+        self, delta: dict[str, Any], finish_reason: str | None = None, mark: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """A piece of a streamed answer."""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
-        piece = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        return piece if mark is None else {**piece, "advisorchain": mark}
+        return {**self._head("chat.completion.chunk"), "choices": [choice], **_marked(mark)}
 
     def usage(self, usage: Usage) -> dict[str, Any]:
         """The piece that tells the usage."""
@@ -94,7 +99,7 @@ class Deltas:
             delta["reasoning_content"] = chunk.reasoning
         if chunk.refusal:
             delta["refusal"] = chunk.refusal
-        mark = None
+        mark: dict[str, Any] | None = None
         if chunk.boundary is not None:
             self._parted = self._spoke
             mark = {"boundary": chunk.boundary, **({"withdraws": chunk.withdraws} if chunk.withdraws else {})}
@@ -111,13 +116,25 @@ class Deltas:
         if calls := _tool_calls(response):
             indexed = [{"index": place, **call} for place, call in enumerate(calls)]
             pieces.append(self._answer.delta({"tool_calls": indexed}))
-        pieces.append(self._answer.delta({}, _reason(response)))
+        pieces.append(self._answer.delta({}, _reason(response), _paused(response)))
         if include_usage and response.usage is not None:
             pieces.append(self._answer.usage(response.usage))
         return pieces
 
 
+def _marked(mark: dict[str, Any] | None) -> dict[str, Any]:
+    return {} if mark is None else {"advisorchain": mark}
+
+
+def _paused(response: ChatResponse) -> dict[str, Any] | None:
+    if response.pause is None:
+        return None
+    return {"paused": [{"id": call.id, "name": call.name} for call in response.pause.open_calls]}
+
+
 def _tool_calls(response: ChatResponse) -> list[dict[str, Any]]:
+    if response.pause is not None:
+        return []
     return [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in response.message.tool_calls
@@ -125,7 +142,7 @@ def _tool_calls(response: ChatResponse) -> list[dict[str, Any]]:
 
 
 def _reason(response: ChatResponse) -> str:
-    if response.message.tool_calls:
+    if response.message.tool_calls and response.pause is None:
         return "tool_calls"
     return _REASONS.get(response.finish_reason or "", "stop")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from copy import copy
 from typing import Any, Final, Protocol
 
 from anyio import move_on_after
@@ -17,18 +19,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
-from advisorchain.errors import ConfigurationError, kind_of
+from advisorchain.chain import AdvisorChain
+from advisorchain.client import ChatClient
+from advisorchain.errors import AdvisorOrderWarning, ConfigurationError, kind_of
 from advisorchain.exchange import ChatOptions, ChatResponse
 from advisorchain.messages import Message
-from advisorchain.server._gate import Gate
-from advisorchain.server._refusals import refusal_of
+from advisorchain.server._gate import Gate, checked_key
+from advisorchain.server._refusals import refusal_of_request
 from advisorchain.server._turns import ChatCompletions, Turns
 
-__all__ = ["Answering", "create_app"]
+__all__ = ["CLOSING_SECONDS", "MAX_BODY", "MAX_STREAMS", "Answering", "create_app"]
 
-MAX_BODY: Final = 20_000_000  # a few photographs, in base64
+MAX_BODY: Final = 10_000_000  # two photographs, in base64
 MAX_STREAMS: Final = 256
-_CLOSING_SECONDS: Final = 10.0  # twice a chain's own grace
+CLOSING_SECONDS: Final = 10  # what an interrupted answer may take to be stored and told: twice a chain's own grace
+_HELD: Final = 64_000_000  # of memory for bodies; a chat page sends some kilobytes
 
 
 class Answering(Protocol):
@@ -60,42 +65,49 @@ def create_app(
 
     The conversation is the one that the header `X-Conversation-Id` names, or else the request's
     `metadata.conversation_id`. A request that names none is answered from the messages that it carries, as OpenAI's own
-    server would, and nothing of it is remembered: a `MessageChatMemoryAdvisor` is left out. So a chat page that sends the
-    whole history each time just works; where it names a conversation too, nothing is told to the model twice.
+    server would, and nothing of it is remembered: a `MessageChatMemoryAdvisor` of a chain or client is left out. So a chat
+    page that sends the whole history each time just works; where it names a conversation too, nothing is told to the model
+    twice.
 
     All who have the key can read and go on with every conversation whose id they know. Where users shall not, derive the id
     from who they are, in an endpoint of your own or in a proxy that sets the header.
 
-    What OpenAI's form cannot say, and what is done instead, stands in `advisorchain/server/_told.py`. What of a request is
-    not supported is refused with status 400. When the client leaves, the chain is interrupted, and what it has sent is kept
-    as a partial answer.
+    What OpenAI's form cannot say, and what is done instead, stands in `advisorchain/server/_told.py`: rounds of tools,
+    pauses, withdrawn attempts. What of a request is not supported is refused with status 400. The text of an error inside
+    the chain is logged and not told. When the client leaves, the chain is interrupted, and what it has sent is kept as a
+    partial answer.
+
+    A `response_format` with a JSON Schema goes to the chain as `options.output`: the model is asked for such an answer, and
+    a provider's native mode holds it to that. The server itself does not check the answer against the schema.
 
     The application opens and closes what the chain's parts own, unless you have opened the chain, and interrupts the answers
     that are under way when it ends. Mounted in another application it does neither.
 
     Args:
         chain: an AdvisorChain, a ChatClient, or another object with their `call` and `stream`.
-        api_key: what a client has to send as `Authorization: Bearer KEY`, except to `/healthz`. Without one only requests
-            to a loopback name are answered.
+        api_key: what a client has to send as `Authorization: Bearer KEY`, except to `/healthz`. Blanks and line ends around
+            it, as files of secrets have them, do not count. Without one only requests to a loopback name are answered.
         model_name: what the chain is called in `/v1/models`; by default its `name`. A request for another one is refused.
-        max_body: the most bytes of a request.
+        max_body: the most bytes of a request. All that are under way have 64 MB together, or four times this if that is
+            more; further ones get status 429. One that holds more than 300 000 values is refused whatever its size.
         max_streams: the most answers under way at once, streamed or not; further requests get status 429.
         allow_origins: web pages that may ask from a browser, such as "https://chat.example.org"; "*" is all.
 
     Raises:
         ConfigurationError: an argument that cannot work.
     """
-    _check(chain, api_key, max_body, max_streams, allow_origins)
+    _check(chain, model_name, max_body, max_streams)
+    key = checked_key(api_key)
+    origins = _checked_origins(allow_origins, key)
     inner = getattr(chain, "chain", chain)  # of a ChatClient
     name = model_name if model_name is not None else str(getattr(inner, "name", "chain"))
-    turns = Turns(max_streams)
-    forgetting = {"without": names} if (names := _memories(inner)) else {}
-    completions = ChatCompletions(chain, turns, model_name=name, max_body=max_body, forgetting=forgetting)
+    turns = Turns(max_streams, max(_HELD, 4 * max_body))
+    completions = ChatCompletions(chain, _forgetting(chain), turns, model_name=name, max_body=max_body)
     routes = [Route("/chat/completions", completions, methods=["POST"]), *_model_routes(name)]
-    gate = Middleware(Gate, api_key=api_key)
+    gate = Middleware(Gate, api_key=key)
     app = Starlette(
         routes=[Mount("/v1", routes=routes, middleware=[gate]), Route("/healthz", _healthz)],
-        middleware=[_cors(allow_origins)] if allow_origins else [],
+        middleware=[_cors(origins)] if origins else [],
         exception_handlers={404: _refused, 405: _refused},
         lifespan=_lifespan(chain, inner, turns),
     )
@@ -103,26 +115,44 @@ def create_app(
     return app
 
 
-def _check(chain: object, api_key: object, max_body: object, max_streams: object, allow_origins: Sequence[str]) -> None:
+def _check(chain: object, model_name: object, max_body: object, max_streams: object) -> None:
     if not callable(getattr(chain, "call", None)) or not callable(getattr(chain, "stream", None)) or isinstance(chain, type):
         raise ConfigurationError(f"`chain` is {kind_of(chain)}; give an AdvisorChain or a ChatClient")
-    if api_key is not None and (not isinstance(api_key, str) or not api_key.strip()):
-        found = "blank" if isinstance(api_key, str) else kind_of(api_key)
-        raise ConfigurationError(f"`api_key` is {found}; give a text, or None for a server on loopback without one")
+    if model_name is not None and (not isinstance(model_name, str) or not model_name.strip()):
+        found = "blank" if isinstance(model_name, str) else kind_of(model_name)
+        raise ConfigurationError(f"`model_name` is {found}; give a text, or None for the chain's own")
     for name, value in (("max_body", max_body), ("max_streams", max_streams)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigurationError(f"`{name}` is {value!r}; give a number, 1 or more")
-    if isinstance(allow_origins, str):
-        raise ConfigurationError("`allow_origins` is a str; give a list of origins")
-    if api_key is None and "*" in allow_origins:
+
+
+def _checked_origins(origins: Sequence[str], key: str | None) -> list[str]:
+    if isinstance(origins, str) or not isinstance(origins, Sequence) or not all(isinstance(one, str) for one in origins):
+        found = kind_of(origins) if isinstance(origins, str) or not isinstance(origins, Sequence) else "not of texts"
+        raise ConfigurationError(f"`allow_origins` is {found}; give a list of origins")
+    if key is None and "*" in origins:
         raise ConfigurationError(
             '`allow_origins` is "*", so that any page could ask; give `api_key` too, or name the origins'
         )
+    return list(origins)
 
 
-def _memories(chain: object) -> tuple[str, ...]:
-    advisors = getattr(chain, "advisors", ())
-    return tuple(advisor.name for advisor in advisors if isinstance(advisor, MessageChatMemoryAdvisor))
+def _forgetting(chain: Any) -> Any:
+    """The same chain or client without its memory, built once; itself, if it has none."""
+    inner = chain.chain if isinstance(chain, ChatClient) else chain
+    if not isinstance(inner, AdvisorChain):
+        return chain
+    names = [advisor.name for advisor in inner.advisors if isinstance(advisor, MessageChatMemoryAdvisor)]
+    if not names:
+        return chain
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AdvisorOrderWarning)  # told when the chain was built
+        inner = inner.without(*names)
+    if not isinstance(chain, ChatClient):
+        return inner
+    twin: Any = copy(chain)
+    twin.chain = inner
+    return twin
 
 
 def _cors(origins: Sequence[str]) -> Middleware:
@@ -141,7 +171,7 @@ def _lifespan(chain: Any, inner: Any, turns: Turns) -> Any:
                 yield
             finally:
                 turns.cancel()  # the server has waited for as long as it wanted to
-                with move_on_after(_CLOSING_SECONDS, shield=True):  # else what they store would be closed under them
+                with move_on_after(CLOSING_SECONDS, shield=True):  # else what they store would be closed under them
                     await turns.all_ended()
 
     return lifespan
@@ -166,4 +196,4 @@ async def _healthz(_request: Request) -> Response:
 
 
 async def _refused(_request: Request, error: Exception) -> Response:
-    return refusal_of(error).response()
+    return refusal_of_request(error).response()

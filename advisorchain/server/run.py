@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import socket
 import threading
@@ -13,15 +14,14 @@ from typing import Any, Final
 import uvicorn
 from anyio import create_task_group, move_on_after, sleep
 
-from advisorchain.errors import ConfigurationError
+from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.server._gate import is_loopback
 from advisorchain.server._turns import Turns
-from advisorchain.server.app import MAX_BODY, MAX_STREAMS, Answering, create_app
+from advisorchain.server.app import CLOSING_SECONDS, MAX_BODY, MAX_STREAMS, Answering, create_app
 
 __all__ = ["serve"]
 
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
-_CLOSING_SECONDS: Final = 10  # what an interrupted answer may take to be stored and told: twice a chain's own grace
 _TICK_SECONDS: Final = 0.1  # as uvicorn itself looks whether it shall end
 _BACKLOG: Final = 2048  # as uvicorn's own
 
@@ -60,6 +60,7 @@ async def serve(
     Raises:
         ConfigurationError: an argument that cannot work, or an address that cannot be had.
     """
+    _check(host, port, grace)
     if api_key is None and not is_loopback(host):
         raise ConfigurationError(f"`host` is `{host}`, which others can reach; give `api_key`, or listen on 127.0.0.1")
     app = create_app(
@@ -78,7 +79,7 @@ async def serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=int(grace) + _CLOSING_SECONDS,
+        timeout_graceful_shutdown=int(grace) + CLOSING_SECONDS,
     )
     with _listening(host, port) as listener:
         async with app.router.lifespan_context(app):
@@ -133,11 +134,20 @@ class _Server(uvicorn.Server):
         self._former = {}
 
 
+def _check(host: object, port: object, grace: object) -> None:
+    if not isinstance(host, str):
+        raise ConfigurationError(f"`host` is {kind_of(host)}; give a name or an address")
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
+        raise ConfigurationError(f"`port` is {port!r}; give a number from 0 (any free one) to 65535")
+    if not isinstance(grace, int | float) or isinstance(grace, bool) or not math.isfinite(grace) or grace < 0:
+        raise ConfigurationError(f"`grace` is {grace!r}; give seconds, 0 or more")
+
+
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host.strip("[]"), port), family=family, backlog=_BACKLOG)
-    except (OSError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigurationError(f"`{host}:{port}` cannot be listened on: {reason}; give another `host` or `port`") from None
 

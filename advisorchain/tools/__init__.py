@@ -2,10 +2,41 @@
 
 - `@tool` makes one of a function; `ToolContext` is what it may ask of the call that it runs in
 - `ToolResult` is what it gave back; `Tool` is what all of them are
+- `@toolset`, `Toolset`: tools that change from request to request; `ToolSearch`: many, of which the model finds some
+- `McpToolset`: the tools of an MCP server (needs the extra `mcp`)
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult
+from advisorchain.tools.search import ToolSearch
 from advisorchain.tools.tool import FunctionTool, Tool, as_tool, checked_tools, tool
+from advisorchain.tools.toolset import Toolset, toolset
 
-__all__ = ["FunctionTool", "Tool", "ToolContext", "ToolResult", "as_tool", "checked_tools", "tool"]
+if TYPE_CHECKING:
+    from advisorchain.tools.mcp import McpToolset
+
+__all__ = [
+    "FunctionTool",
+    "McpToolset",
+    "Tool",
+    "ToolContext",
+    "ToolResult",
+    "ToolSearch",
+    "Toolset",
+    "as_tool",
+    "checked_tools",
+    "tool",
+    "toolset",
+]
+
+if not TYPE_CHECKING:  # a type checker shall find a misspelt name
+
+    def __getattr__(name: str) -> Any:  # the one that needs a package of its own
+        if name != "McpToolset":
+            raise AttributeError(f"module `{__name__}` has no `{name}`")
+        return import_module(f"{__name__}.mcp").McpToolset

@@ -13,10 +13,11 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from types import FunctionType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, current_effective_deadline, to_thread
 from anyio.lowlevel import RunVar
 
 from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
@@ -41,8 +42,9 @@ class FunctionTool(Tool, Generic[P, R]):
 
     An `async def` runs in the task of the loop. A plain function runs in a worker thread, with a copy of the caller's
     context variables; such threads are limited to 40 in an event loop, apart from anyio's own, so that tools that hang
-    keep nobody else waiting. A thread cannot be stopped: cancelling waits until it ends, unless the tool has a `timeout`,
-    then it is left to itself. In long work call `anyio.from_thread.check_cancelled()` from time to time.
+    keep nobody else waiting. A thread cannot be stopped: cancelling waits until it ends, unless its time is limited, by the
+    tool's `timeout` or whatever stands around it, such as the loop's; then it is left to itself. In long work call
+    `anyio.from_thread.check_cancelled()` from time to time.
 
     Attributes:
         function: what is run.
@@ -116,7 +118,9 @@ class FunctionTool(Tool, Generic[P, R]):
         def in_thread() -> ToolResult:
             return result_of(self.name, function(*by_place, **by_keyword))
 
-        return await to_thread.run_sync(in_thread, abandon_on_cancel=self.timeout is not None, limiter=_limiter())
+        # a limit on time could not be kept otherwise
+        limited = self.timeout is not None or current_effective_deadline() != inf
+        return await to_thread.run_sync(in_thread, abandon_on_cancel=limited, limiter=_limiter())
 
 
 @overload

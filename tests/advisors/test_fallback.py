@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -11,11 +12,17 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tenacity import wait_none
 
 from advisorchain import chain as chain_module
-from advisorchain.advisor import HIGHEST_PRECEDENCE
+from advisorchain.advisor import HIGHEST_PRECEDENCE, BaseAdvisor
 from advisorchain.advisors import MessageChatMemoryAdvisor
+from advisorchain.advisors.cache import CacheAdvisor
 from advisorchain.advisors.fallback import FallbackAdvisor
+from advisorchain.advisors.retry import RetryAdvisor
+from advisorchain.advisors.structured_output import StructuredOutputAdvisor
+from advisorchain.advisors.timeout import TimeoutAdvisor
+from advisorchain.advisors.tool_calling import ToolCallingAdvisor
 from advisorchain.chain import AdvisorChain
 from advisorchain.errors import (
     AdvisorOrderWarning,
@@ -178,6 +185,30 @@ async def test_cancellation_is_no_reason(mode: Mode) -> None:
 # -- after something was shown
 
 
+BEGUN = ChatChunk(usage=Usage(7, 1), metadata={"id": "m-1", "model": "first"})
+
+
+async def test_an_id_and_usage_alone_show_nothing_and_go_with_the_model_that_failed() -> None:
+    chunks: list[ChatChunk] = []
+    chain = AdvisorChain(
+        ScriptedModel([BEGUN, down()]), [FallbackAdvisor(spare([BEGUN, down()]), spare(["here"], name="third"))]
+    )
+    response = await ask("stream", chain, "q", chunks)
+    assert (response.text, response.id, response.model, response.usage) == ("here", None, "third", None)
+    assert [(chunk.text, chunk.boundary, chunk.metadata) for chunk in chunks] == [("here", None, None)]
+
+
+async def test_a_partial_answer_tells_nothing_of_the_model_that_failed() -> None:
+    advisor = FallbackAdvisor(spare(["Two ", "three"]), after_first_chunk="attempt")
+    async with AdvisorChain(ScriptedModel([BEGUN, "One ", down()]), [advisor]).stream("q") as stream:
+        async for chunk in stream:
+            if chunk.text == "Two ":
+                break
+        partial = stream.partial
+    assert partial is not None
+    assert (partial.text, partial.id, partial.model, partial.usage) == ("Two ", None, None, None)
+
+
 async def test_what_was_shown_is_not_shown_again() -> None:
     chunks, other = list[ChatChunk](), spare("never")
     with pytest.raises(ModelError):
@@ -220,25 +251,111 @@ async def test_a_cancellation_reaches_the_other_model(mode: Mode) -> None:
 # -- whose the models are, where the advisor stands
 
 
-async def test_the_models_stay_their_givers_to_open_and_close() -> None:
-    class Owned(ScriptedModel):
-        closed_by_chain = 0
+class Owned(ScriptedModel):
+    """It is told when it is opened and closed."""
 
-        async def aclose(self) -> None:
-            self.closed_by_chain += 1
+    open = 0
+    left = 0
+    fails = False
 
-    first, other = Owned(down()), Owned("here")
-    async with AdvisorChain(first, [FallbackAdvisor(other)]) as chain:
+    async def __aenter__(self) -> None:
+        if self.fails:
+            raise ConnectionError("cannot be opened")
+        self.open += 1
+
+    async def __aexit__(self, *ended: object) -> None:
+        self.open -= 1
+        self.left += 1
+
+
+async def test_models_that_are_given_alone_are_opened_and_closed_a_chain_is_its_givers() -> None:
+    first, other, givers = Owned(down()), Owned(down()), Owned("here")
+    advisor = FallbackAdvisor(other, AdvisorChain(givers, name="givers"))
+    async with AdvisorChain(first, [advisor]) as chain:
         assert (await chain.call("q")).text == "here"
-    assert (first.closed_by_chain, other.closed_by_chain) == (1, 0)
+        assert [model.open for model in (first, other, givers)] == [1, 1, 0]
+    assert [(model.open, model.left) for model in (first, other, givers)] == [(0, 1), (0, 1), (0, 0)]
+    async with chain:
+        assert other.open == 1
+    assert (other.open, other.left) == (0, 2)
 
 
-def test_around_memory_it_is_misplaced() -> None:
-    memory = MessageChatMemoryAdvisor(ChatMemory())
-    with pytest.warns(AdvisorOrderWarning, match="advisor `fallback`: the other models are not asked through `memory`"):
-        AdvisorChain(ScriptedModel(), [memory, FallbackAdvisor(spare(), order=HIGHEST_PRECEDENCE)])
+async def test_in_several_chains_they_are_closed_when_the_last_is_left() -> None:
+    other = Owned("here")
+    one = AdvisorChain(ScriptedModel(down()), [FallbackAdvisor(other)])
+    async with one:
+        async with one.with_advisors(RecordingAdvisor("more")):
+            assert (other.open, other.left) == (1, 0)
+        assert (await one.call("q")).text == "here"
+        assert (other.open, other.left) == (1, 0)
+    assert (other.open, other.left) == (0, 1)
+
+
+async def test_when_one_cannot_be_opened_the_others_are_closed() -> None:
+    other, fails = Owned("here"), Owned("here")
+    fails.fails = True
+    chain = AdvisorChain(ScriptedModel(), [FallbackAdvisor(other, fails)])
+    with pytest.raises(ConnectionError, match="cannot be opened"):
+        async with chain:
+            pytest.fail("it was opened")
+    assert (other.open, other.left) == (0, 1)
+    fails.fails = False
+    async with chain:
+        assert (other.open, fails.open) == (1, 1)
+
+
+@both
+async def test_a_chain_without_a_name_of_its_own_is_told_by_its_models(mode: Mode) -> None:
+    fallback = FallbackAdvisor(AdvisorChain(spare(down(), down())), AdvisorChain(spare("here", down(), name="third")))
+    chain = AdvisorChain(ScriptedModel(down(), down()), [fallback])
+    response = await ask(mode, chain, "q")
+    assert (response.metadata, response.model) == ({"fallback": "third"}, "third")
+    with pytest.raises(ModelError) as raised:
+        await ask(mode, chain, "q")
+    assert [note.split()[1] for note in raised.value.__notes__] == ["`spare`", "`third`"]
+
+
+@both
+async def test_another_model_has_its_own_retries_and_time_limit(mode: Mode) -> None:
+    pause = Pause()
+    own = [TimeoutAdvisor(total=0.01, first_chunk=0.01), RetryAdvisor(attempts=2, wait=wait_none())]
+    other = spare([pause], "here")
+    chain = AdvisorChain(ScriptedModel(down()), [FallbackAdvisor(AdvisorChain(other, own, name="second"))])
+    response = await ask(mode, chain, "q")
+    assert (response.text, response.metadata) == ("here", {"fallback": "second"})
+    assert len(other.requests) == 2
+
+
+class Hides(BaseAdvisor):
+    name, order, hides_content = "redact", 7000, True
+
+
+@pytest.mark.parametrize(
+    ("inner", "more"),
+    [
+        (MessageChatMemoryAdvisor(ChatMemory()), ""),
+        (CacheAdvisor(), ""),
+        (ToolCallingAdvisor([]), ""),
+        (StructuredOutputAdvisor(int), ""),
+        (Hides(), ", and see what `redact` hides"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_around_what_should_hold_for_the_other_models_too_it_is_misplaced(inner: Any, more: str) -> None:
+    told = f"advisor `fallback`: the other models are not asked through `{inner.name}` (further in){more}; "
+    told += f"give this one an `order` above {inner.order}"
+    with pytest.warns(AdvisorOrderWarning, match=f"^{re.escape(told)}$"):
+        AdvisorChain(ScriptedModel(), [inner, FallbackAdvisor(spare(), order=HIGHEST_PRECEDENCE)])
     with warnings.catch_warnings(action="error"):
-        AdvisorChain(ScriptedModel(), [memory, FallbackAdvisor(spare())])
+        AdvisorChain(ScriptedModel(), [inner, FallbackAdvisor(spare(), order=inner.order + 1)])
+
+
+def test_where_each_other_model_has_its_own_it_is_not_misplaced() -> None:
+    both_have, one_has_not = [AdvisorChain(spare(), [Hides()]), AdvisorChain(spare(), [Hides()])], spare()
+    with warnings.catch_warnings(action="error"):
+        AdvisorChain(ScriptedModel(), [FallbackAdvisor(*both_have), Hides()])
+    with pytest.warns(AdvisorOrderWarning):
+        AdvisorChain(ScriptedModel(), [FallbackAdvisor(*both_have, one_has_not), Hides()])
 
 
 @both

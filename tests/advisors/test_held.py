@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from time import process_time
 from typing import Any
 
 import pytest
@@ -82,8 +83,10 @@ def in_pieces(searched: Searched, text: str, cuts: Sequence[int]) -> list[tuple[
     search = HeldSearch(searched)
     found = []
     for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        before = search.decided
         found += search.feed(text[start:end])
-        assert search.decided <= len(search.text)
+        assert before <= search.decided <= end
+        assert search.part(before, search.decided) == text[before : search.decided]
     found += search.feed("", last=True)
     assert search.decided == len(text)
     return [tuple(one) for one in found]
@@ -98,8 +101,21 @@ def compiled(pattern: str, flags: int) -> re.Pattern[str] | None:
         return None
 
 
-@settings(max_examples=1500, deadline=None)
-@given(patterns(), st.sampled_from(FLAGS), st.text(LETTERS, max_size=12) | st.text(UNICODE, max_size=8), st.data())
+def check_any_pieces(pattern: str, flags: int, text: str, data: Any) -> None:
+    one = compiled(pattern, flags)
+    if one is None:
+        return
+    cuts = range(1, len(text)) if data is None else sorted(data.draw(st.sets(st.integers(0, len(text)))))
+    wanted = whole([one], text)
+    assert in_pieces(Searched([one]), text, list(cuts)) == wanted
+    assert list(Searched([one]).each(text)) == wanted
+
+
+ANY_PIECES = (patterns(), st.sampled_from(FLAGS), st.text(LETTERS, max_size=12) | st.text(UNICODE, max_size=8), st.data())
+
+
+@settings(max_examples=200, deadline=None)
+@given(*ANY_PIECES)
 @example(r"cat\B", 0, "cats", None)
 @example(r"foo$", 0, "foo\nbar", None)
 @example(r"foo$", 0, "foo\n", None)
@@ -110,20 +126,27 @@ def compiled(pattern: str, flags: int) -> re.Pattern[str] | None:
 @example(r"(a+)b?\1", 0, "aabaa", None)
 @example(r"(?<=\b)b", 0, "ab b", None)
 @example(r"(?<=a(?=bb))b", 0, "abab abb", None)
+@example(r"(?<=^ab)c", 0, "abcabc", None)
+@example(r"(?<=(?<=a)b)c|(?<=\Ac)c", 0, "ababcccabc", None)
+@example(r"(?<!a)b+", re.MULTILINE, "ab\nbb abb", None)
+@example(r"(?m:^)a", 0, "aa\na\n\naa", None)
 def test_any_pieces_give_what_re_finds_in_the_whole(pattern: str, flags: int, text: str, data: Any) -> None:
-    one = compiled(pattern, flags)
-    if one is None:
-        return
-    cuts = range(1, len(text)) if data is None else sorted(data.draw(st.sets(st.integers(0, len(text)))))
-    assert in_pieces(Searched([one]), text, list(cuts)) == whole([one], text)
+    check_any_pieces(pattern, flags, text, data)
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=6000, deadline=None)
+@given(*ANY_PIECES)
+def test_any_pieces_of_many_texts_give_what_re_finds(pattern: str, flags: int, text: str, data: Any) -> None:
+    check_any_pieces(pattern, flags, text, data)
+
+
+@settings(max_examples=100, deadline=None)
 @given(st.lists(patterns(), min_size=2, max_size=3), st.text(LETTERS, max_size=12), st.data())
 def test_of_several_patterns_the_first_to_begin_counts(several: list[str], text: str, data: Any) -> None:
     usable = [one for one in (compiled(pattern, 0) for pattern in several) if one is not None]
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))))
-    assert in_pieces(Searched(usable), text, cuts) == whole(usable, text)
+    assert in_pieces(Searched(usable), text, cuts) == whole(usable, text) == list(Searched(usable).each(text))
 
 
 @pytest.mark.parametrize(
@@ -139,6 +162,7 @@ def test_of_several_patterns_the_first_to_begin_counts(several: list[str], text:
         (r"(['\"])pin\1", "'pin", ""),
         (r"(['\"])pin\1", "'pine", "'pine"),
         (r"pin$", "pin code", "pin code"),
+        (r"(?<!\w)pin", "a pie", "a pie"),  # a look behind holds nothing
     ],
 )
 def test_only_what_may_become_a_match_is_held(pattern: str, text: str, shown: str) -> None:
@@ -167,3 +191,52 @@ def test_a_pattern_that_cannot_work_is_refused(pattern: Any) -> None:
 
 def test_a_compiled_pattern_keeps_its_flags() -> None:
     assert checked_pattern("`p`", re.compile("a", re.IGNORECASE)).search("A")
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+LONG = "lorem ipsum dolor sit amet, " * 40
+
+
+def seconds(pieces: int, pattern: str, piece: str) -> float:
+    search = HeldSearch(Searched([re.compile(pattern)]))
+    begun = process_time()
+    for _ in range(pieces):
+        search.feed(piece)
+    search.feed("", last=True)
+    return process_time() - begun
+
+
+@pytest.mark.parametrize(
+    ("pattern", "piece", "pieces"),
+    [(r"\bbomb\b", LONG, 2000), (r"\d\d", "2" * 1000 + " ", 40), ("<[^>]*>", "<" + LONG[:200], 100)],
+    ids=["none", "many", "all held"],
+)
+def test_R14_a_piece_of_a_long_stream_costs_no_more_than_of_a_short_one(pattern: str, piece: str, pieces: int) -> None:
+    short = min(seconds(pieces, pattern, piece) for _ in range(3))
+    long = min(seconds(4 * pieces, pattern, piece) for _ in range(2))
+    assert long < 9 * short  # 4 where each piece costs the same, 16 where each costs as much as what came before it
+
+
+def test_R14_nothing_is_kept_of_what_is_decided() -> None:
+    search = HeldSearch(Searched([re.compile(r"(?<=ab)cd")]))
+    for _ in range(1000):
+        search.feed(LONG)
+    assert len(search._window) <= 2 * len(LONG)
+
+
+def test_R13_a_whole_text_needs_no_automaton() -> None:
+    searched = Searched([re.compile(r"\d{3,9}x"), re.compile(r"\w+@")])
+    assert [found.which for found in searched.each("1 me@ 1234x you@")] == [1, 0, 1]
+    assert HeldSearch(searched).feed("1 me@", last=True) == [(1, 2, 5)]
+    assert "start" not in vars(searched)
+
+
+def test_R13_each_of_several_patterns_reads_a_whole_text_once() -> None:
+    def spent(pairs: int) -> float:
+        searched = Searched([re.compile("a"), re.compile("b"), *(re.compile(f"no{number}") for number in range(8))])
+        begun = process_time()
+        assert len(list(searched.each("a, " * pairs))) == pairs
+        return process_time() - begun
+
+    assert min(spent(8000) for _ in range(2)) < 9 * min(spent(2000) for _ in range(3))

@@ -45,6 +45,7 @@ def test_they_stand_in_the_order_that_their_table_tells() -> None:
         _orders.CACHE_ORDER,
         _orders.GUARD_ORDER,
         _orders.RE_READING_ORDER,
+        _orders.TOOLSETS_ORDER,
         TOOL_CALLING_ORDER,
         0,
         _orders.REDACT_ORDER,

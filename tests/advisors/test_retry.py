@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import warnings
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -20,10 +21,15 @@ from tenacity import RetryCallState, retry_always, stop_after_attempt, stop_befo
 from advisorchain.advisor import HIGHEST_PRECEDENCE, TOOL_CALLING_ORDER, AroundAdvisor, Next, StreamItem
 from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.advisors import retry as retry_module
+from advisorchain.advisors.cache import CacheAdvisor
+from advisorchain.advisors.fallback import FallbackAdvisor
 from advisorchain.advisors.retry import RetryAdvisor
-from advisorchain.aggregate import Fold
+from advisorchain.advisors.tool_calling import ToolCallingAdvisor
+from advisorchain.advisors.usage_limit import UsageLimitAdvisor
+from advisorchain.aggregate import Fold, fold_chunks
 from advisorchain.chain import AdvisorChain
 from advisorchain.errors import (
+    AdvisorOrderWarning,
     ConfigurationError,
     ContextLengthError,
     InvalidInputError,
@@ -264,7 +270,43 @@ async def test_a_chunk_of_nothing_has_shown_nothing() -> None:
     assert all(chunk.boundary is None for chunk in chunks)
 
 
-@pytest.mark.parametrize("piece", [ChatChunk(reasoning="hm"), ChatChunk(usage=Usage(1, 1)), ChatChunk(refusal="no")])
+BEGUN = ChatChunk(usage=Usage(7, 1), metadata={"id": "m-1", "model": "first", "left": 3})
+
+
+async def test_what_a_failed_attempt_told_before_it_showed_something_goes_with_it() -> None:
+    # as Anthropic and OpenAI's Responses begin: an id and usage, and then perhaps that they are overloaded
+    model = ScriptedModel([BEGUN, busy()], [ChatChunk(metadata={"id": "m-2"}), "fine"])
+    chunks, response = await heard(AdvisorChain(model, [quick()]))
+    assert (response.text, response.id, response.model, response.usage) == ("fine", "m-2", None, None)
+    assert fold_chunks(chunks) == response
+    assert all(chunk.boundary is None for chunk in chunks)
+
+
+async def test_what_was_shown_stays_while_the_next_attempt_has_told_its_id_alone() -> None:
+    model = ScriptedModel(["One ", busy()], [BEGUN, busy()], [BEGUN, "Three"])
+    chunks, response = await heard(AdvisorChain(model, [quick(after_first_chunk="attempt")]))
+    assert [(chunk.text, chunk.withdraws) for chunk in chunks] == [("One ", 0), ("", 1), ("", 0), ("Three", 0)]
+    assert (response.text, response.id, response.usage) == ("Three", "m-1", Usage(7, 1))
+    assert fold_chunks(chunks) == response
+
+
+async def test_an_answer_of_nothing_passes_with_all_that_it_told() -> None:
+    chunks, response = await heard(AdvisorChain(ScriptedModel([BEGUN]), [quick()]))
+    assert (chunks, response.id, response.text) == ([BEGUN], "m-1", "")
+
+
+async def test_a_partial_answer_tells_nothing_of_what_was_withdrawn() -> None:
+    model = ScriptedModel([BEGUN, "One ", busy()], [ChatChunk(metadata={"id": "m-2"}), "Two ", "three"])
+    async with AdvisorChain(model, [quick(after_first_chunk="attempt")]).stream("q") as stream:
+        async for chunk in stream:
+            if chunk.text == "Two ":
+                break
+        partial = stream.partial
+    assert partial is not None
+    assert (partial.text, partial.id, partial.model, partial.usage, partial.metadata) == ("Two ", "m-2", None, None, {})
+
+
+@pytest.mark.parametrize("piece", [ChatChunk(reasoning="hm"), ChatChunk(finish_reason="stop"), ChatChunk(refusal="no")])
 async def test_a_chunk_of_something_else_than_text_has_shown_something(piece: ChatChunk) -> None:
     with pytest.raises(ModelError):
         await heard(AdvisorChain(ScriptedModel([piece, busy()], "never"), [quick()]))
@@ -396,7 +438,8 @@ async def test_B087_the_shipped_retry_around_memory_starts_from_clean_state(mode
     data = given_data("B087")
     memory = MessageChatMemoryAdvisor(ChatMemory())
     model = ScriptedModel(*[busy()] * data["failures_before_success"], "a1")
-    chain = AdvisorChain(model, [quick(order=HIGHEST_PRECEDENCE), memory])
+    with pytest.warns(AdvisorOrderWarning):
+        chain = AdvisorChain(model, [quick(order=HIGHEST_PRECEDENCE), memory])
     await ask(mode, chain, "q1", conversation_id="c")
     assert [message.role for message in await stored(memory.chat_memory)] == data["expect_store"]
     assert [texts(prompt) for prompt in model.prompts] == [["q1"]] * 3
@@ -450,13 +493,58 @@ async def test_B147_keys_do_not_get_into_spans_or_logs_when_a_call_is_retried(
         assert secret not in told
 
 
+# -- where it stands
+
+
+@pytest.mark.parametrize(
+    ("inner", "told"),
+    [
+        (MessageChatMemoryAdvisor(ChatMemory()), "goes through `memory` again, from the start of the turn"),
+        (CacheAdvisor(), "goes through `cache` again"),
+        (ToolCallingAdvisor([]), "runs the tools of `tools` again"),
+        (UsageLimitAdvisor(calls=9), "is a call in the budget of `usage_limit`"),
+        (FallbackAdvisor(ScriptedModel()), "asks all models of `fallback` again"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_around_what_belongs_around_it_a_retry_is_misplaced(inner: Any, told: str) -> None:
+    with pytest.warns(AdvisorOrderWarning, match=f"advisor `retry`: each attempt {told}.*an `order` above {inner.order}$"):
+        AdvisorChain(ScriptedModel(), [quick(order=HIGHEST_PRECEDENCE), inner])
+    with warnings.catch_warnings(action="error"):
+        AdvisorChain(ScriptedModel(), [quick(), inner])
+        AdvisorChain(ScriptedModel(), [quick(order=inner.order + 1), inner])
+
+
+def test_the_order_that_it_names_is_the_cure_for_all_of_them() -> None:
+    inner: list[Any] = [MessageChatMemoryAdvisor(ChatMemory()), FallbackAdvisor(ScriptedModel())]
+    with pytest.warns(AdvisorOrderWarning) as warned:
+        AdvisorChain(ScriptedModel(), [quick(order=HIGHEST_PRECEDENCE), *inner])
+    cure = int(str(warned[0].message).rpartition(" ")[2])
+    with warnings.catch_warnings(action="error"):
+        AdvisorChain(ScriptedModel(), [quick(order=cure + 1), *inner])
+
+
 # -- made wrongly
+
+
+@both
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+async def test_the_number_of_attempts_is_an_argument(mode: Mode, attempts: int) -> None:
+    model = ScriptedModel(busy(), repeat=True)
+    with pytest.raises(ModelError) as raised:
+        await ask(mode, AdvisorChain(model, [quick(attempts=attempts)]), "q")
+    assert len(model.requests) == attempts
+    assert raised.value.__notes__[0] == f"advisor `retry`: attempt {attempts} was the last"
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({"stop": 3}, "`stop` is an int"),
+        ({"stop": 3}, "`stop` is 3; give `attempts=3`"),
+        ({"stop": "3"}, "`stop` is a str"),
+        ({"attempts": 0}, "`attempts` is 0"),
+        ({"attempts": 2.0}, "`attempts` is 2.0"),
+        ({"attempts": 3, "stop": stop_after_attempt(3)}, "`attempts` and `stop` are both given"),
         ({"wait": wait_none}, "`wait` is the class `wait_none`"),
         ({"retry": None}, "`retry` is None"),
         ({"max_retry_after": -1}, "`max_retry_after` is -1"),

@@ -17,7 +17,7 @@ from advisorchain.chain import AdvisorChain
 from advisorchain.errors import ConfigurationError, ModelError, ModelTimeoutError
 from advisorchain.exchange import ChatChunk, ChatRequest
 from advisorchain.memory import ChatMemory
-from advisorchain.messages import Message
+from advisorchain.messages import Message, Usage
 from advisorchain.testing import Pause, RecordingAdvisor, ScriptedModel, check_advisor
 
 from .._asking import MODES, Mode, ask, stored
@@ -34,22 +34,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Slow:
-    """Streams pieces, each after some seconds; None instead of a text: it says nothing any more."""
+    """Streams pieces, each after some seconds; None instead of one: it says nothing any more."""
 
     name, provider = "slow", "tests"
 
-    def __init__(self, clock: Clock, *pieces: tuple[float, str | None]) -> None:
+    def __init__(self, clock: Clock, *pieces: tuple[float, str | ChatChunk | None]) -> None:
         self.clock = clock
         self.pieces = pieces
         self.closed = 0
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[str, None]:
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[str | ChatChunk, None]:
         try:
-            for seconds, text in self.pieces:
+            for seconds, piece in self.pieces:
                 await checkpoint()
                 self.clock.advance(seconds)
-                await (anyio.sleep_forever() if text is None else checkpoint())
-                yield text or ""
+                await (anyio.sleep_forever() if piece is None else checkpoint())
+                yield piece or ""
         finally:
             self.closed += 1
 
@@ -83,6 +83,24 @@ async def test_a_stream_that_takes_too_long_is_told_which_limit_ran_out(
     assert [chunk.text for chunk in chunks] == [text for _, text in pieces if text is not None]
     assert raised.value.retryable
     assert isinstance(raised.value, TimeoutError)
+    assert model.closed == 1
+
+
+BEGUN = ChatChunk(usage=Usage(7, 1), metadata={"id": "m-1"})  # as Anthropic and OpenAI's Responses begin
+
+
+@pytest.mark.parametrize(
+    ("limits", "pieces", "limit"),
+    [
+        ({"first_chunk": 5}, [(2, BEGUN), (3, None)], "first_chunk"),
+        ({"first_chunk": 5}, [(2, BEGUN), (2, ChatChunk(usage=Usage(7, 2))), (1, None)], "first_chunk"),
+        ({"first_chunk": 5, "between_chunks": 1}, [(1, BEGUN), (3, "a"), (1, None)], "between_chunks"),
+    ],
+)
+async def test_an_id_and_usage_alone_are_not_the_first_chunk(clock: Clock, limits: Any, pieces: Any, limit: str) -> None:
+    model = Slow(clock, *pieces)
+    with pytest.raises(ModelTimeoutError, match=f"`{limit}` of {limits[limit]} seconds ran out"):
+        await ask("stream", AdvisorChain(model, [TimeoutAdvisor(**limits)]), "q")
     assert model.closed == 1
 
 
@@ -175,6 +193,12 @@ async def test_inside_memory_it_is_an_error_of_which_nothing_is_kept(clock: Cloc
     memory, timeout = MessageChatMemoryAdvisor(ChatMemory()), TimeoutAdvisor(3, first_chunk=9)
     assert timeout.order > CHAT_MEMORY_ORDER
     assert await kept(AdvisorChain(Slow(clock, (1, "a"), (2, None)), [memory, timeout]), memory, mode) == []
+
+
+async def test_of_an_answer_that_stalls_nothing_is_kept(clock: Clock) -> None:
+    memory, timeout = MessageChatMemoryAdvisor(ChatMemory()), TimeoutAdvisor(between_chunks=2)
+    chain = AdvisorChain(Slow(clock, (1, "a"), (1, "b"), (2, None)), [memory, timeout])
+    assert await kept(chain, memory, "stream") == []
 
 
 def test_both_kinds_stand_in_one_chain() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator
 from contextvars import ContextVar
 from typing import Any
@@ -243,6 +244,22 @@ async def test_tool_038_several_tools_run_at_the_same_time_and_answer_in_order(m
     assert [(message.tool_call_id, message.name, message.text) for message in model.prompts[1][-3:]] == [
         ("k1", "a", "ok"), ("k2", "b", "ok"), ("k3", "c", "ok"),
     ]  # fmt: skip
+
+
+@both
+async def test_plain_functions_run_at_the_same_time_too(mode: Mode) -> None:
+    together = threading.Barrier(3, timeout=10)  # passes when all three wait at it, and breaks when they do not
+
+    def meets(name: str) -> Any:
+        def meet() -> str:
+            """Wait for the others."""
+            together.wait()
+            return name
+
+        return tool(meet, name=name)
+
+    chain, _ = looping([meets(name) for name in "abc"], asks("a", "b", "c"), "done")
+    assert [result.text for result in results_of(await ask(mode, chain, "q"))] == ["a", "b", "c"]
 
 
 @both

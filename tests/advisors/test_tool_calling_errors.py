@@ -355,19 +355,51 @@ async def test_a_tool_without_a_timeout_has_that_of_the_loop(mode: Mode) -> None
 
 
 @both
-async def test_a_thread_with_a_timeout_is_left_to_itself(mode: Mode) -> None:
-    go_on = threading.Event()
+@pytest.mark.parametrize(
+    ("own", "limits"),
+    [
+        (0.01, {}),
+        (None, {"timeout": 0.01}),
+        (None, {"total_timeout": 0.01}),
+        (None, {"timeout": None, "total_timeout": 0.01}),
+    ],
+    ids=str,
+)
+async def test_a_thread_whose_time_runs_out_is_left_to_itself(mode: Mode, own: float | None, limits: Any) -> None:
+    go_on, ended = threading.Event(), list[str]()
 
-    @tool(timeout=0.01)
+    @tool(timeout=own)
     def hangs() -> str:
         """Hang."""
         go_on.wait(10)
+        ended.append("ended")
         return "too late"
 
-    chain, _ = looping([hangs], asks("hangs"), "done")
-    (result,) = results_of(await ask(mode, chain, "q"))
-    go_on.set()
-    assert result.is_error
+    chain, _ = looping([hangs], asks("hangs"), "done", **limits)
+    try:
+        (result,) = results_of(await ask(mode, chain, "q"))
+        assert (result.is_error, ended) == (True, [])
+    finally:
+        go_on.set()
+
+
+@both
+async def test_a_thread_does_not_outlast_the_time_of_the_whole_call(mode: Mode) -> None:
+    go_on, ended = threading.Event(), list[str]()
+
+    def hangs() -> str:
+        """Hang."""
+        go_on.wait(10)
+        ended.append("ended")
+        return "too late"
+
+    chain, _ = looping([hangs], asks("hangs"), "never", timeout=None)
+    try:
+        with pytest.raises(TimeoutError):
+            await ask(mode, chain, "q", timeout=0.05)
+        assert ended == []
+    finally:
+        go_on.set()
 
 
 @both
@@ -441,7 +473,10 @@ async def test_B071_B169_cancelling_stops_the_tools_that_run(mode: Mode) -> None
 
 
 @both
-async def test_cancelling_waits_for_a_tool_in_a_thread(mode: Mode) -> None:
+@pytest.mark.parametrize(("timeout", "expected"), [(None, ["ended"]), (60, [])])
+async def test_cancelling_waits_for_a_tool_in_a_thread_whose_time_is_not_limited(
+    mode: Mode, timeout: float | None, expected: list[str]
+) -> None:
     begun, go_on, ended = threading.Event(), threading.Event(), list[str]()
 
     @tool
@@ -452,13 +487,15 @@ async def test_cancelling_waits_for_a_tool_in_a_thread(mode: Mode) -> None:
         ended.append("ended")
         return "never seen"
 
-    chain, _ = looping([work], asks("work"), "never")
+    chain, _ = looping([work], asks("work"), "never", timeout=timeout)
     async with anyio.create_task_group() as group:
         group.start_soon(ask, mode, chain, "q")
         await anyio.to_thread.run_sync(begun.wait)
         group.cancel_scope.cancel()
-        threading.Timer(0.02, go_on.set).start()
-    assert ended == ["ended"]
+        if timeout is None:
+            threading.Timer(0.02, go_on.set).start()
+    assert ended == expected
+    go_on.set()
 
 
 @both

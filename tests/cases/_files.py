@@ -12,7 +12,7 @@ FOLDER = Path(os.environ.get("ADVISORCHAIN_CASES") or HERE)
 RUN = ("window", "memory_advisor", "aggregate", "repository")
 BY_HAND = ("chain", "tool_loop", "vector_memory", "reports")
 
-BUILT = frozenset({"client"})  # values of a case's `needs` that are built by now
+BUILT = frozenset({"client", "tools"})  # values of a case's `needs` that are built by now
 
 
 def cases_in(folder: Path, name: str) -> list[dict[str, Any]]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisorchain.advisors import MessageChatMemoryAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor, ToolCallingAdvisor
 from advisorchain.chain import AdvisorChain
 from advisorchain.client import ChatClient
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.memory import ChatMemory, MessageWindow
 from advisorchain.messages import AssistantMessage, Message, UserMessage
 from advisorchain.testing.models import ScriptedModel
+from advisorchain.tools import Tool, tool
 
 from ._expecting import Result, check_messages
 from ._program import Program
-from ._reading import Fields, Later, UnknownInCaseError, chunks_of, message_of, messages_of, number_of, the_only, usage_of
+from ._reading import Fields, UnknownInCaseError, chunks_of, message_of, messages_of, number_of, the_only, usage_of
 
 
 class MemoryAdvisorProgram(Program):
@@ -23,8 +24,8 @@ class MemoryAdvisorProgram(Program):
     operations = ("build", "resolve_conversation_id", "before", "after", "call", "stream")
 
     async def set_up(self, given: Fields) -> None:
-        if given.take("tools", None) or given.take("tool_results", None):
-            raise Later("tools")
+        with Fields(given.take("tool_results", None) or {}, "`tool_results`") as results:
+            self._tools = [_giving(name, results.take(name)) for name in given.take("tools", None) or ()]
         known = {"message_memory"}
         if unknown := set(given.take("advisors", known)) - known:
             raise UnknownInCaseError(f"unknown advisor: {unknown}")
@@ -86,7 +87,8 @@ class MemoryAdvisorProgram(Program):
     def _door(self, asked: dict[str, Any]) -> Any:
         """A chain; a client where the case gives a system text to all calls."""
         if self._system is None or asked["system"] != self._system:
-            return AdvisorChain(self._model, [self._advisor()])
+            loop = [ToolCallingAdvisor(self._tools)] if self._tools else []
+            return AdvisorChain(self._model, [self._advisor(), *loop])
         return ChatClient(self._model, system=asked.pop("system"), memory=self._advisor())
 
     async def do_call(self, step: Fields) -> Any:
@@ -123,6 +125,13 @@ class MemoryAdvisorProgram(Program):
                 check_messages(self._model.prompts[-1], expect.take(key), compare)
         if "memory" in expect:
             check_messages(await self._log(), expect.take("memory"), compare)
+
+
+def _giving(name: str, result: Any) -> Tool:
+    async def run(city: str = "") -> Any:
+        return result
+
+    return tool(run, name=name, description=f"Gives {name}.")
 
 
 def _reply(data: Any) -> Any:

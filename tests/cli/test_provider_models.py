@@ -51,7 +51,8 @@ def test_a_missing_key_is_told(run: Run, provider: str) -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = told(ended)
     assert line.startswith("advisorchain: ")
-    assert f"{provider.upper()}_API_KEY" in line
+    assert f"needs a key; set {provider.upper()}_API_KEY" in line
+    assert "`api_key`" not in line  # no option of the command
 
 
 @pytest.mark.parametrize("name", ["", " "])

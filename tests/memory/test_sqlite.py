@@ -70,14 +70,17 @@ async def test_a_lock_that_outlasts_many_tries_is_waited_for(tmp_path: Path, mon
     monkeypatch.setattr(_sqlite_file, "_SLICE", 0.0)
     async with opened(tmp_path / "memory.db") as repository:
         await repository.append("c", pair(1), turn_id="1")
-        once, tries, many = repository._file._once, 0, threading.Event()
+        once, failed, many = repository._file._once, 0, threading.Event()
 
         def counted(*given: Any) -> Any:
-            nonlocal tries
-            tries += 1
-            if tries == 5:
-                many.set()
-            return once(*given)
+            nonlocal failed
+            try:
+                return once(*given)
+            except sqlite3.OperationalError:
+                failed += 1
+                if failed == 5:
+                    many.set()
+                raise
 
         monkeypatch.setattr(repository._file, "_once", counted)
         with closing(sqlite3.connect(tmp_path / "memory.db", isolation_level=None)) as other:
@@ -86,7 +89,7 @@ async def test_a_lock_that_outlasts_many_tries_is_waited_for(tmp_path: Path, mon
                 group.start_soon(partial(repository.append, "c", pair(2), turn_id="2"))
                 await to_thread.run_sync(many.wait, 30)
                 other.execute("ROLLBACK")
-        assert tries > 5
+        assert failed >= 5
         assert (await repository.recall("c", None)).count == 4
 
 

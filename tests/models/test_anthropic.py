@@ -36,7 +36,7 @@ if importlib.util.find_spec("anthropic") is None:
 
 import anthropic
 
-from advisorchain.models import anthropic as models_anthropic
+from advisorchain.models import _connections
 from advisorchain.models.anthropic import AnthropicModel
 
 KEY = "sk-ant-secret-1234"
@@ -506,7 +506,7 @@ async def test_nobody_is_there(ask: Ask) -> None:
 
 
 async def test_closing_early_closes_the_response(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models_anthropic, "_GRACE", 3600)  # it is closed, and not waited for
+    monkeypatch.setattr(_connections, "_GRACE", 3600)  # it is closed, and not waited for
     async with served(streamed(*HELLO[:4], ending="hang")) as (model, server):
         with anyio.fail_after(10):
             async with aclosing(model.stream(asking())) as stream:
@@ -629,17 +629,17 @@ async def test_it_closes_only_a_client_that_it_made() -> None:
 
 
 def test_arguments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wrong in ({"max_tokens": 0}, {"timeout": 0}, {"timeout": True}, {"max_retries": -1}, {"thinking": "never"}):
+    for wrong in ({"max_tokens": 0}, {"thinking": "never"}, {"client": "x"}, {"client": anthropic.Anthropic(api_key=KEY)}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-            AnthropicModel("claude", api_key=KEY, **wrong)  # type: ignore[arg-type]
+            AnthropicModel("claude", **{**({} if "client" in wrong else {"api_key": KEY}), **wrong})
     with pytest.raises(ConfigurationError, match="`name` is None"):
         AnthropicModel(None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="its own `api_key`"):
+    with pytest.raises(ConfigurationError, match="`api_key` is given beside `client`"):
         AnthropicModel("claude", api_key=KEY, client=anthropic.AsyncAnthropic(api_key=KEY))
 
 
 def test_the_sdk_makes_no_spans_beside_the_chains() -> None:
-    assert AnthropicModel("claude", api_key=KEY)._client.open_telemetry["traces"]["enabled"] is False
+    assert AnthropicModel("claude", api_key=KEY)._clients.first.open_telemetry["traces"]["enabled"] is False
 
 
 def test_no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

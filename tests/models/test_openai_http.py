@@ -352,8 +352,10 @@ async def test_a_given_client_with_a_broken_key_does_not_show_it() -> None:
         ({"client": "x"}, "`client` is a str"),
         ({"api_key": "sk-secret\n"}, "the API key has"),
         ({"api_key": "sk-secret…"}, "the API key has"),
-        ({"timeout": 0}, "`timeout`"),
-        ({"max_retries": -1}, "`max_retries`"),
+        ({"api_key": ""}, "`api_key` is empty"),
+        ({"api_key": 5}, "`api_key` is an int"),
+        ({"provider": 5}, "`provider` is an int"),
+        ({"native_output": "yes"}, "`native_output` is a str"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], told: str) -> None:
@@ -362,6 +364,12 @@ def test_bad_arguments_are_refused(arguments: dict[str, Any], told: str) -> None
             **{"name": "gpt-x", "api_key": KEY, **arguments} if "client" not in arguments else {"name": "x", **arguments}
         )
     assert "secret" not in str(caught.value)
+
+
+def test_a_blank_key_in_the_environment_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    with pytest.raises(ConfigurationError, match="there is no API key"):
+        OpenAIModel("gpt-x")
 
 
 def test_a_missing_sdk_names_the_command() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
+import httpx2
 import uvicorn
 from anyio import to_thread
 from openai import AsyncOpenAI, OpenAI
@@ -91,6 +93,47 @@ def running(app: Any) -> Iterator[Served]:
         yield server
     finally:
         server.stop()
+
+
+class Door:
+    """One served object for many tests, each of which puts its chain behind it. With a named conversation or without."""
+
+    chain: Any
+
+    async def call(self, prompt: Any, **how: Any) -> Any:
+        return await self.chain.call(prompt, **how)
+
+    def stream(self, prompt: Any, **how: Any) -> Any:
+        return self.chain.stream(prompt, **how)
+
+
+class Shared(Served):
+    """A server that is made once, its door, and clients that are made once: their certificates take long to be loaded."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.door = Door()
+        super().__init__(create_app(self.door, **{"model_name": "demo", **settings}))
+
+    def __enter__(self) -> Shared:
+        self.start()
+        self.openai = self.sync_client()
+        self.http = httpx2.Client(base_url=self.url, timeout=SECONDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.openai.close()
+        self.http.close()
+        self.stop()
+
+    def behind(self, model: Any, *advisors: Any) -> Shared:
+        """Itself, with a chain behind the door."""
+        self.door.chain = AdvisorChain(model, advisors)
+        return self
+
+    def post(self, body: bytes | dict[str, Any], **headers: str) -> httpx2.Response:
+        """Ask with a body, JSON or bytes."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.http.post("/chat/completions", content=content, headers={"Content-Type": "application/json", **headers})
 
 
 def remembering(model: Any, *advisors: Any) -> tuple[AdvisorChain, ChatMemory, Ended]:

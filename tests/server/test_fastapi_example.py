@@ -43,10 +43,16 @@ def server(example: ModuleType) -> Iterator[Served]:
         yield server
 
 
+def events(answer: str) -> list[tuple[str, Any]]:
+    """Each event's kind and data."""
+    told = [dict(line.split(": ", 1) for line in event.splitlines()) for event in answer.strip().split("\n\n")]
+    return [(event.get("event", ""), json.loads(event["data"])) for event in told]
+
+
 def ask(server: Served, text: str, who: dict[str, str]) -> str:
     answer = httpx2.post(f"{server.root}/chat", json={"text": text}, headers=who, timeout=SECONDS)
     assert answer.headers["content-type"].startswith("text/event-stream")
-    return "".join(json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: "))
+    return "".join(data for kind, data in events(answer.text) if kind != "end")
 
 
 def test_each_user_has_a_conversation_and_the_spare_model_answers(server: Served) -> None:
@@ -70,6 +76,8 @@ def test_what_the_guard_refuses_of_an_answer_is_withdrawn(example: ModuleType) -
         answer = httpx2.post(f"{server.root}/chat", json={"text": "one"}, headers=ADA, timeout=SECONDS).text
     assert answer.index('"Gladly: ') < answer.index("event: attempt") < answer.index("I cannot help")
     assert "word" not in answer
+    assert all(data for kind, data in events(answer) if not kind)  # what was held back is no empty event
+    assert events(answer)[-1] == ("end", "content_filter")
 
 
 def test_strangers_and_empty_questions_are_refused(server: Served) -> None:

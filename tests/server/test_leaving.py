@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,8 @@ from starlette.applications import Starlette
 from advisorchain import AdvisorChain, BaseAdvisor, ChatRequest, SystemMessage, UserMessage
 from advisorchain.client import ChatClient
 from advisorchain.messages import AssistantMessage
-from advisorchain.server import _reply, create_app, serve
+from advisorchain.server import _body, _reply, _turns, create_app, serve
+from advisorchain.server import app as server_app
 from advisorchain.testing import ScriptedModel
 
 from ._serving import CLIENT_LETS_GO, HI, SECONDS, Served, remembering, served
@@ -172,6 +174,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])  # of the client
 async def test_200_streams_at_once_leave_nothing_open() -> None:
     model = Crowd(200)
     chain, memory, ended = remembering(model)
@@ -201,8 +204,9 @@ async def test_200_streams_at_once_leave_nothing_open() -> None:
     assert [await memory.count(str(number)) for number in range(200)] == [2] * 200
 
 
-def test_200_streams_of_the_sync_client_half_of_which_leave() -> None:
-    model = Crowd(200)
+@pytest.mark.parametrize("size", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_streams_of_the_sync_client_half_of_which_leave(size: int) -> None:
+    model = Crowd(size)
     chain, _, ended = remembering(model)
 
     def ask(create: Callable[..., Any], number: int) -> str:
@@ -216,14 +220,14 @@ def test_200_streams_of_the_sync_client_half_of_which_leave() -> None:
 
     with served(chain) as server:
         before = len(tasks_of(server))
-        with server.sync_client() as client, ThreadPoolExecutor(200) as pool:
-            answers = list(pool.map(ask, [client.chat.completions.create] * 200, range(200)))
-        outcomes = [ended.wait() for _ in range(200)]
+        with server.sync_client() as client, ThreadPoolExecutor(size) as pool:
+            answers = list(pool.map(ask, [client.chat.completions.create] * size, range(size)))
+        outcomes = [ended.wait() for _ in range(size)]
         anyio.run(until, lambda: not server.server.server_state.connections and not server.server.server_state.tasks)
         assert len(tasks_of(server)) == before
-    assert answers[::2] == ["for Hi"] * 100
-    assert outcomes.count("ok") >= 100
-    assert (model.opened, model.closed) == (200, 200)
+    assert answers[::2] == ["for Hi"] * (size // 2)
+    assert outcomes.count("ok") >= size // 2
+    assert (model.opened, model.closed) == (size, size)
 
 
 async def test_more_streams_than_the_limit_are_told_to_wait() -> None:
@@ -391,6 +395,134 @@ async def test_a_client_that_leaves_while_it_sends_gives_its_place_back() -> Non
     assert (model.opened, talk.sent) == (0, [])
     await Talk(app).run()
     assert model.closed == 1
+
+
+# bodies
+
+
+class Slowly(Talk):
+    """A body whose end does not come before it is told to."""
+
+    def __init__(self, app: Starlette, size: int = 1) -> None:
+        super().__init__(app)
+        self.rest = self.body.pop()
+        self.begun, self.go_on = anyio.Event(), anyio.Event()
+        self.body = [self.rest[:1] + b" " * (size - 1)]
+
+    async def receive(self) -> Any:
+        if self.body:
+            return {"type": "http.request", "body": self.body.pop(), "more_body": True}
+        if self.rest:
+            self.begun.set()
+            await self.go_on.wait()
+            rest, self.rest = self.rest[1:], b""
+            return {"type": "http.request", "body": rest, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    @property
+    def status(self) -> int:
+        return int(self.sent[0]["status"])
+
+
+async def test_a_body_that_does_not_end_is_a_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_body, "_SECONDS", 0.01)
+    model = ScriptedModel()
+    talk = Slowly(create_app(AdvisorChain(model)))
+    await talk.run()
+    assert talk.status == 408
+    assert (b"connection", b"close") in talk.sent[0]["headers"]
+    assert b'"timeout"' in talk.sent[1]["body"]
+    assert not model.requests
+
+
+async def test_a_stalled_body_holds_no_place() -> None:
+    model = Endless("one ", "two ")
+    app = create_app(AdvisorChain(model), max_streams=1)
+    stalled = Slowly(app)
+    async with anyio.create_task_group() as group:
+        group.start_soon(stalled.run)
+        await stalled.begun.wait()
+        other = Talk(app)
+        await other.run()
+        assert other.sent[0]["status"] == 200
+        stalled.go_on.set()
+    assert stalled.status == 200
+    assert (model.opened, model.closed) == (2, 2)
+
+
+async def test_a_body_that_ends_when_all_places_are_taken_is_a_429() -> None:
+    model = Endless("one ")
+    app = create_app(AdvisorChain(model), max_streams=1)
+    late, first = Slowly(app), Talk(app)
+    async with anyio.create_task_group() as group:
+        group.start_soon(late.run)
+        await late.begun.wait()
+        group.start_soon(first.run)
+        assert await to_thread.run_sync(model.silent.wait, SECONDS)
+        late.go_on.set()
+        await until(lambda: bool(late.sent))
+        first.gone.set()
+    assert late.status == 429
+    assert app.state.turns.places_taken == app.state.turns.bytes_held == 0
+
+
+async def test_all_bodies_under_way_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_app, "_HELD", 0)
+    app = create_app(AdvisorChain(Endless("one ", "two ")), max_body=1000)  # 4000 for all
+    held = [Slowly(app, 900) for _ in range(4)]
+    async with anyio.create_task_group() as group:
+        for talk in held:
+            group.start_soon(talk.run)
+            await talk.begun.wait()
+        assert app.state.turns.bytes_held == 3600
+        one_more = Slowly(app, 900)
+        await one_more.run()
+        assert (one_more.status, b"too_many_streams" in one_more.sent[1]["body"]) == (429, True)
+        for talk in held:
+            talk.go_on.set()
+    assert [talk.status for talk in held] == [200] * 4
+    assert app.state.turns.bytes_held == 0
+
+
+async def test_what_was_read_is_counted_for_as_long_as_it_is_answered() -> None:
+    model = Endless("one ")
+    app = create_app(AdvisorChain(model))
+    talk = Talk(app)
+    async with anyio.create_task_group() as group:
+        group.start_soon(talk.run)
+        assert await to_thread.run_sync(model.silent.wait, SECONDS)
+        assert app.state.turns.bytes_held > 0
+        talk.gone.set()
+    assert app.state.turns.bytes_held == 0
+
+
+async def test_a_body_under_way_is_ended_with_the_application() -> None:
+    app = create_app(AdvisorChain(ScriptedModel()))
+    stalled = Slowly(app)
+    async with anyio.create_task_group() as group:
+        async with app.router.lifespan_context(app):
+            group.start_soon(stalled.run)
+            await stalled.begun.wait()
+    assert stalled.status == 503
+
+
+async def test_a_large_body_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[bool] = []
+    read = _turns.read_asked
+
+    def noted(*args: Any, **how: Any) -> Any:
+        threads.append(threading.current_thread() is loop)
+        return read(*args, **how)
+
+    monkeypatch.setattr(_turns, "read_asked", noted)
+    loop = threading.current_thread()
+    for size in (100, 1_000_000):
+        text = json.dumps({"messages": [{"role": "user", "content": "a" * size}]}).encode()
+        talk = Talk(create_app(AdvisorChain(ScriptedModel("b"))), text)
+        await talk.run()
+        assert talk.sent[0]["status"] == 200
+    assert threads == [True, False]
 
 
 class Part(BaseAdvisor):

@@ -11,9 +11,11 @@ import openai
 import pytest
 
 from advisorchain import (
+    HIGHEST_PRECEDENCE,
     AdvisorChain,
     AroundAdvisor,
     AssistantMessage,
+    BaseAdvisor,
     ChatChunk,
     ChatOptions,
     ChatRequest,
@@ -26,13 +28,17 @@ from advisorchain import (
     Usage,
     UserMessage,
 )
+from advisorchain.advisors import MessageChatMemoryAdvisor, ToolCallingAdvisor
 from advisorchain.client import ChatClient
+from advisorchain.errors import AdvisorOrderWarning
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import Message
 from advisorchain.options import OutputSchema, ToolDefinition
+from advisorchain.server import create_app
 from advisorchain.testing import ScriptedModel
+from advisorchain.tools import tool
 
-from ._serving import CLIENT_LETS_GO, HI, remembering, served
+from ._serving import CLIENT_LETS_GO, HI, Ended, remembering, served
 
 pytestmark = pytest.mark.filterwarnings(CLIENT_LETS_GO)
 
@@ -167,6 +173,33 @@ async def test_a_page_that_sends_the_whole_history_has_it_told_and_stored_once()
     assert [message.text for message in model.prompts[1]] == ["Be brief.", "first", "one", "second"]
     assert [message.text for message in await memory.get("page")][-4:] == ["first", "one", "second", "two"]
     assert await memory.count("page") == 4
+
+
+async def test_the_chain_without_its_memory_is_built_once_and_warns_once() -> None:
+    class Picky(BaseAdvisor):
+        name, order = "picky", HIGHEST_PRECEDENCE
+        asked = 0
+
+        def before(self, request: ChatRequest) -> ChatRequest:
+            return request
+
+        def misplaced(self, inner: tuple[Any, ...]) -> str:
+            Picky.asked += 1
+            return "it never fits"
+
+    with pytest.warns(AdvisorOrderWarning):
+        chains = [
+            AdvisorChain(ScriptedModel("a", "b"), [MessageChatMemoryAdvisor(ChatMemory()), Picky(), Ended()]),
+            ChatClient(ScriptedModel("a", "b"), memory=ChatMemory(), advisors=[Picky(), Ended()]),
+        ]
+    apps = [create_app(chain) for chain in chains]  # warnings are errors here
+    built = Picky.asked
+    for app in apps:
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost/v1") as client:
+            for text in ("a", "b"):
+                answer = (await client.post("/chat/completions", json={"messages": HI})).json()
+                assert answer["choices"][0]["message"]["content"] == text
+    assert Picky.asked == built
 
 
 # options
@@ -330,6 +363,88 @@ async def test_a_withdrawn_attempt_is_marked_and_never_part_of_json() -> None:
     marks = [piece.model_extra["advisorchain"] for piece in plain if "advisorchain" in (piece.model_extra or {})]
     assert marks == [{"boundary": "attempt", "withdraws": 1}]
     assert [piece.choices[0].delta.content for piece in json if piece.choices[0].delta.content] == ['{"a": 1}']
+
+
+class Harbour:
+    """Tools that note what they did."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def tools(self) -> list[Any]:
+        @tool
+        def tide(port: str) -> str:
+            """When the tide is high."""
+            self.ran.append(f"tide {port}")
+            return "at noon"
+
+        @tool(needs_approval=True)
+        def sink(ship: str) -> str:
+            """Sink a ship."""
+            self.ran.append(f"sink {ship}")
+            return "sunk"
+
+        return [tide, sink]
+
+
+def asking(*calls: ToolCall) -> list[str | ChatChunk]:
+    pieces = tuple(ToolCallChunk(place, call.id, call.name, call.arguments) for place, call in enumerate(calls))
+    return ["Let me see. ", ChatChunk(tool_calls=pieces, finish_reason="tool_calls", usage=Usage(3, 2))]
+
+
+TIDE, SINK = ToolCall("c1", "tide", '{"port": "Brest"}'), ToolCall("c2", "sink", '{"ship": "secret"}')
+
+
+async def test_a_tool_loop_is_one_answer_to_the_client() -> None:
+    said: list[Any] = ["It is ", "at noon.", ChatChunk(finish_reason="stop", usage=Usage(5, 4))]
+    harbour = Harbour()
+    chain, memory, _ = remembering(
+        ScriptedModel(asking(TIDE), said, asking(TIDE), said), ToolCallingAdvisor(harbour.tools())
+    )
+    named = {"X-Conversation-Id": "c"}
+    with served(chain) as server:
+        async with server.client() as client:
+            create = client.chat.completions.create
+            whole = await create(model="demo", messages=HI, extra_headers=named)
+            usage: Any = {"include_usage": True}
+            stream = await create(model="demo", messages=HI, extra_headers=named, stream=True, stream_options=usage)
+            pieces = [piece async for piece in stream]
+    assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("It is at noon.", "stop")
+    assert whole.choices[0].message.tool_calls is None
+    deltas = [piece.choices[0].delta for piece in pieces if piece.choices]
+    assert [delta.content for delta in deltas if delta.content] == ["Let me see. ", "\n\nIt is ", "at noon."]
+    assert not any(delta.tool_calls for delta in deltas)
+    marks = [piece.model_extra["advisorchain"] for piece in pieces if "advisorchain" in (piece.model_extra or {})]
+    assert marks == [{"boundary": "round"}]
+    assert [piece.choices[0].finish_reason for piece in pieces[-2:] if piece.choices] == ["stop"]
+    for told in (whole.usage, pieces[-1].usage):
+        assert told is not None
+        assert (told.prompt_tokens, told.completion_tokens) == (8, 6)
+    assert harbour.ran == ["tide Brest"] * 2
+    assert [message.text for message in await memory.get("c")] == ["Hi", "It is at noon."] * 2
+
+
+async def test_a_paused_turn_is_marked_and_its_calls_are_not_the_clients() -> None:
+    harbour = Harbour()
+    chain, memory, _ = remembering(
+        ScriptedModel(asking(TIDE, SINK), asking(TIDE, SINK)), ToolCallingAdvisor(harbour.tools())
+    )
+    named = {"X-Conversation-Id": "c"}
+    with served(chain) as server:
+        async with server.client() as client:
+            whole = await client.chat.completions.create(model="demo", messages=HI, extra_headers=named)
+            stream = await client.chat.completions.create(model="demo", messages=HI, extra_headers=named, stream=True)
+            pieces = [piece async for piece in stream]
+    (choice,) = whole.choices
+    assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == ("Let me see. ", None, "stop")
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == "Let me see. "
+    assert not any(piece.choices[0].delta.tool_calls for piece in pieces)
+    assert [piece.choices[0].finish_reason for piece in pieces if piece.choices[0].finish_reason] == ["stop"]
+    for told in (whole, pieces[-1]):
+        assert (told.model_extra or {})["advisorchain"] == {"paused": [{"id": "c2", "name": "sink"}]}
+        assert "secret" not in told.model_dump_json()
+    assert harbour.ran == ["tide Brest"] * 2
+    assert await memory.count("c") == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,74 @@
+"""Tools that change from request to request, or come from a server, for the tool loop."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Final, Self
+
+from advisorchain.advisor import BaseAdvisor
+from advisorchain.advisors._orders import TOOLSETS_ORDER
+from advisorchain.advisors._tool_offer import offered
+from advisorchain.errors import ConfigurationError, kind_of
+from advisorchain.exchange import ChatRequest
+from advisorchain.tools.base import Tool
+from advisorchain.tools.search import SearchTool
+from advisorchain.tools.toolset import Toolset
+
+__all__ = ["ToolsetAdvisor"]
+
+
+class ToolsetAdvisor(BaseAdvisor):
+    """Asks toolsets for their tools at the beginning of each turn, and gives these to the tool loop for that turn.
+
+    `async with chain` opens the toolsets, and leaving closes them. One that was open already stays so.
+
+    Args:
+        toolsets: what `@toolset` made of functions, `McpToolset`, `ToolSearch`, or others.
+        loop: the name of the ToolCallingAdvisor, which has to stand further in.
+        name: unique in the chain.
+        order: just outside the loop by default.
+
+    Raises:
+        ConfigurationError: something that is no toolset. When a request comes: two tools of one name.
+    """
+
+    def __init__(self, *toolsets: Toolset, loop: str = "tools", name: str = "toolsets", order: int = TOOLSETS_ORDER) -> None:
+        for each in toolsets:
+            if not isinstance(each, Toolset):
+                raise ConfigurationError(
+                    f"`toolsets` has {kind_of(each)}; give toolsets, such as `@toolset` makes of functions"
+                )
+        self.toolsets: Final = toolsets
+        self.name = name
+        self.order = order
+        self._loop = loop
+        self._opened: list[AsyncExitStack] = []  # several, where several chains have it
+
+    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
+        """Without the loop nobody runs the tools."""
+        if any(advisor.name == self._loop for advisor in inner):
+            return None
+        return f"no tool loop `{self._loop}` is further in; add ToolCallingAdvisor(), or give its name as `loop`"
+
+    async def before(self, request: ChatRequest) -> ChatRequest:
+        """Offer the tools that there are for this request."""
+        tools: list[Tool] = []
+        for each in self.toolsets:
+            tools += await each.tools_for(request)
+        narrowing = [tool.narrowed for tool in tools if isinstance(tool, SearchTool)]
+        return offered(request, tools, loop=self._loop, narrowing=narrowing)
+
+    async def __aenter__(self) -> Self:
+        """Open the toolsets."""
+        async with AsyncExitStack() as stack:
+            for each in self.toolsets:
+                await stack.enter_async_context(each)
+            self._opened.append(stack.pop_all())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close them."""
+        await self._opened.pop().__aexit__(kind, error, traceback)

@@ -1,0 +1,267 @@
+"""The tools of an MCP server as a toolset (extra `mcp`).
+
+    clock = McpToolset("uvx mcp-server-time")
+    chain = AdvisorChain(model, [ToolsetAdvisor(clock.prefixed("clock_")), ToolCallingAdvisor()])
+    async with chain:
+        await chain.call("What time is it in Porto?")
+
+A server is started, or reached, when the chain is opened, and its tools are asked for anew in each turn.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import PurePath
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from anyio import Lock, create_task_group, fail_after
+from anyio.abc import TaskGroup
+
+from advisorchain.errors import ConfigurationError, MissingExtraError, ToolArgumentsError, ToolError, kind_of
+from advisorchain.exchange import ChatRequest
+from advisorchain.messages import ToolCall
+from advisorchain.options import ToolDefinition
+from advisorchain.tools.base import Approval, Tool
+from advisorchain.tools.context import ToolContext
+from advisorchain.tools.results import ToolResult
+from advisorchain.tools.toolset import Toolset
+
+try:
+    from httpx2 import AsyncClient, Timeout
+    from mcp import Client, StdioServerParameters
+    from mcp.client.session import MessageHandlerFnT
+    from mcp.client.streamable_http import streamable_http_client
+except ImportError as error:
+    raise MissingExtraError('MCP servers need the package mcp: pip install "advisorchain[mcp]"') from error
+
+from advisorchain.tools._mcp_connection import Connection, reason_of
+from advisorchain.tools._mcp_content import definition_of, names_of, result_from
+
+__all__ = ["McpTool", "McpToolset"]
+
+_HTTP_TIMEOUT: Final = Timeout(30.0, read=300.0)  # the SDK's own: a server may keep an answer open for long
+
+
+class McpToolset(Toolset):
+    """The tools of one MCP server.
+
+    The chain that it is in opens and closes it, so `async with chain`; or open it yourself, around the chain: `async with
+    toolset`. A process is started when it is opened, and ended when it is closed. While it is open its tools are read again
+    whenever the server says that they have changed, and for each turn where the server does not say so.
+
+    A server that dies costs no turn: the model is told what has happened, by the result of the call. The next call starts or
+    reaches the server anew; a call that was under way is not made again, since nobody knows what it has done. What fails is
+    a `ToolError` where the loop does not tell the model, but raises.
+
+    Results keep images, sound and files as parts; links are told as text; what a tool gives for programs is `structured`.
+    Characters in names that providers refuse become `_`. The server checks the arguments.
+
+    Args:
+        server: a command, as one text ("uvx mcp-server-time") or as words; the URL of a server with streamable HTTP; or
+            what `mcp.Client` takes, such as an `MCPServer` of this process.
+        name: what errors call it; by default the command's file or the URL's host.
+        env: of the process, beside the few variables that the SDK hands on (PATH, HOME, …).
+        cwd: the process's folder.
+        headers: sent with each HTTP request, such as an authorization.
+        timeout: seconds that a call may take; None: what the tool loop allows.
+        start_timeout: seconds to start or reach the server and read its tools. A first `uvx` or `npx` may download.
+        needs_approval: as of `@tool`, for each of its tools; a function knows the tool by `context.tool_name`.
+
+    Raises:
+        ConfigurationError: an argument that cannot work.
+    """
+
+    def __init__(
+        self,
+        server: Any,
+        *,
+        name: str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PurePath | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        start_timeout: float = 30.0,
+        needs_approval: Approval = False,
+    ) -> None:
+        found, self._server = _server_of(server, env, cwd)
+        if headers is not None and not isinstance(self._server, str):
+            raise ConfigurationError("`headers` are for servers that are given by a URL")
+        if isinstance(start_timeout, bool) or not isinstance(start_timeout, int | float) or not start_timeout > 0:
+            raise ConfigurationError("`start_timeout` is to be a number of seconds above 0")
+        self.name: Final = name or found
+        self._headers = dict(headers or {})
+        self._settings: Final[dict[str, Any]] = {"timeout": timeout, "needs_approval": needs_approval}
+        McpTool(self, "any", ToolDefinition("any"), **self._settings)  # so that bad ones are refused here
+        self._start_timeout = start_timeout
+        self._tools: tuple[Tool, ...] = ()
+        self._depth = 0
+        self._group: TaskGroup | None = None
+        self._connection: Connection | None = None
+
+    # -- opening and closing
+
+    async def __aenter__(self) -> Self:
+        """Start or reach the server. One that is open stays so until whoever opened it first leaves it.
+
+        Raises:
+            ToolError: it cannot be started or reached.
+        """
+        if self._depth == 0:
+            async with AsyncExitStack() as stack:
+                self._lock = Lock()
+                group = create_task_group()
+                await group.__aenter__()
+                self._group = group
+                stack.push_async_callback(self._close)
+                await self._connected()
+                await self._read()
+                stack.pop_all()
+        self._depth += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End or leave the server."""
+        self._depth -= 1
+        if self._depth == 0:
+            await self._close()
+
+    async def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        group, self._group = self._group, None
+        try:
+            if connection is not None:
+                await connection.aclose()
+        finally:
+            if group is not None:
+                group.cancel_scope.cancel()  # what is left of connections that were lost
+                # without the error: a group would put it into an ExceptionGroup
+                await group.__aexit__(None, None, None)
+
+    async def _connected(self) -> Connection:
+        """The connection; a new one where the last was lost."""
+        if self._group is None:
+            raise ConfigurationError(
+                f"MCP server `{self.name}` is not open; use the chain that it is in by `async with chain`"
+            )
+        async with self._lock:  # calls of one answer run at the same time
+            if self._connection is None or not self._connection.is_open:
+                self._connection = Connection(self.name, self._client)
+                self._group.start_soon(self._connection.serve)
+                await self._connection.opened(self._start_timeout)
+            return self._connection
+
+    async def _client(self, stack: AsyncExitStack, on_message: MessageHandlerFnT) -> Client:
+        server = self._server
+        if isinstance(server, str):
+            http = await stack.enter_async_context(AsyncClient(headers=self._headers, timeout=_HTTP_TIMEOUT))
+            server = streamable_http_client(server, http_client=http)
+        return Client(server, message_handler=on_message)
+
+    # -- its tools
+
+    async def tools_for(self, request: ChatRequest) -> Sequence[Tool]:
+        """The server's tools. Of one that does not answer those that were there last: calls tell what is the matter."""
+        if self._group is None:
+            await self._connected()  # raises
+        if self._connection is not None and self._connection.is_open and self._connection.changed:
+            try:
+                await self._read()
+            except ToolError:
+                pass
+        return self._tools
+
+    async def _read(self) -> None:
+        connection = await self._connected()
+        try:
+            with fail_after(self._start_timeout):
+                named = names_of(await connection.listed())
+        except Exception as error:
+            if connection.lost_by(error):
+                connection.lose()
+            raise ToolError(f"the tools of MCP server `{self.name}` cannot be read: {reason_of(error)}") from error
+        known = {tool.name: tool for tool in self._tools}
+        made = []
+        for name, tool in named.items():
+            definition = definition_of(name, tool)
+            old = known.get(name)
+            same = isinstance(old, McpTool) and old.definition == definition and old.name_there == tool.name
+            made.append(old if old is not None and same else McpTool(self, tool.name, definition, **self._settings))
+        self._tools = tuple(made)
+
+    async def call(self, name: str, name_there: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Run a tool there, for `McpTool`.
+
+        Raises:
+            ToolError: it failed, or the server did.
+        """
+        connection = await self._connected()
+        try:
+            result = await connection.client().call_tool(name_there, dict(arguments))
+        except ToolError:
+            raise
+        except Exception as error:
+            why = connection.lost_by(error)
+            if why is None:
+                raise ToolError(str(error) or type(error).__name__) from error
+            connection.lose()
+            raise ToolError(f"MCP server `{self.name}` {why}") from error
+        return result_from(name, result)
+
+    def __repr__(self) -> str:
+        return f"<McpToolset {self.name}>"
+
+
+class McpTool(Tool):
+    """A tool of an MCP server.
+
+    Attributes:
+        name_there: what the server calls it.
+    """
+
+    def __init__(self, toolset: McpToolset, name_there: str, definition: ToolDefinition, **settings: Any) -> None:
+        super().__init__(definition, **settings)
+        self.name_there: Final = name_there
+        self._toolset = toolset
+
+    def values(self, arguments: str) -> Mapping[str, Any]:
+        """The arguments as they are; the server checks them."""
+        try:
+            return ToolCall("-", self.name, arguments).parsed()
+        except ToolArgumentsError:
+            raise ToolArgumentsError(f"the arguments for `{self.name}` are not one JSON object") from None
+
+    async def run(self, arguments: str, context: ToolContext) -> ToolResult:
+        """Have the server run it."""
+        return await self._toolset.call(self.name, self.name_there, self.values(arguments))
+
+
+def _server_of(server: Any, env: Mapping[str, str] | None, cwd: str | PurePath | None) -> tuple[str, Any]:
+    """What a server is called, and what the SDK is given."""
+    words = server
+    if isinstance(server, str):
+        url = urlsplit(server)
+        if url.scheme in ("http", "https") and url.hostname:
+            _no_process(env, cwd)
+            return url.hostname, server
+        words = shlex.split(server)
+    if isinstance(words, list | tuple):
+        if not words or not all(isinstance(word, str) and word for word in words):
+            raise ConfigurationError('`server` is no command; give words such as ["uvx", "mcp-server-time"]')
+        folder = None if cwd is None else str(cwd)
+        process = StdioServerParameters(command=words[0], args=list(words[1:]), env=dict(env or {}), cwd=folder)
+        return PurePath(words[0]).name, process
+    if server is None or isinstance(server, bytes | int | float | Mapping):
+        raise ConfigurationError(f"`server` is {kind_of(server)}; give a command, a URL, or what `mcp.Client` takes")
+    _no_process(env, cwd)
+    return str(getattr(server, "name", None) or type(server).__name__), server
+
+
+def _no_process(env: object, cwd: object) -> None:
+    if env is not None or cwd is not None:
+        raise ConfigurationError("`env` and `cwd` are for servers that are given by a command")
