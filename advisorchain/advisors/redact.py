@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import mimetypes
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from advisorchain.advisor import BaseAdvisor, TextTransform
-from advisorchain.advisors._held import HeldSearch, Searched, checked_pattern
+from advisorchain.advisors._held import checked_pattern
 from advisorchain.advisors._orders import REDACT_ORDER
+from advisorchain.advisors._placeholders import Kinds, Placeholders
 from advisorchain.advisors._ready_patterns import READY_PATTERNS
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse
-from advisorchain.messages import AssistantMessage, Message, TextPart, ToolCall
+from advisorchain.messages import AssistantMessage, FilePart, Message, Part, RefusalPart, TextPart, ToolCall, ToolMessage
 
 __all__ = ["RedactAdvisor"]
 
@@ -24,16 +26,24 @@ NamedPattern: TypeAlias = str | tuple[str, str | re.Pattern[str]]
 class RedactAdvisor(BaseAdvisor):
     """Gives the model placeholders, such as `[email-1]`, in place of what matches.
 
-    They stand in every message that goes to the model: in text (also of parts), and in the arguments of tool calls. One
-    value has one placeholder in all of a request, its history too. The reasoning of earlier answers is sent as it was,
-    since providers sign it; images and files are not looked into.
+    They stand in every message that goes to the model: in text and refusals (also of parts), in the arguments of tool calls,
+    in the names of files and of who speaks. One value has one placeholder in all of a request, its history too. Sent as they
+    were: the reasoning of earlier answers and what providers keep in a message's metadata, since they sign it; what is
+    in images, sound and files, and their URLs; the names of tools; and all of the options, such as the definitions of tools
+    and an output schema, which the application writes. A value that is split between two parts of a message is not found.
 
-    In the answer's text and tool calls, what matches is replaced too; what a model thinks (`reasoning`) it can only have
-    from the redacted prompt, and it is left alone. With `restore`, placeholders in the answer become the originals again,
+    In the answer's text and tool calls, what matches is replaced too; what a model thinks (`reasoning`) or says when it
+    declines (`refusal`) it can only have from the redacted prompt, and that is left alone: with the placeholders that it
+    may have. With `restore`, placeholders in the answer become the originals again,
     in its text as it streams, in the arguments of its tool calls once they are whole (a stream's chunks of them have the
     placeholders): tools outside of this advisor then work on the originals. Without it they get placeholders.
 
+    An answer of a wanted type (`options.output`) is JSON, and an original is put into it as JSON spells it. It is looked
+    through as the model has written it, before any JSON is read: what has a letter spelt as an escape, such as an "@"
+    by its number, is not found there, be it a match or a placeholder.
+
     Memory stands further out by default: it keeps the question as it was asked, and the answer as it left this advisor.
+    Further in it would keep placeholders, and their numbers begin anew with each request.
     Anyone who can see the answer can have the model say a placeholder: restore nothing for readers who may not see it.
 
     Args:
@@ -47,6 +57,8 @@ class RedactAdvisor(BaseAdvisor):
     Raises:
         ConfigurationError: no pattern, an unknown one, or one that cannot work.
     """
+
+    hides_content = True  # so an advisor that may ask another model must stand further in
 
     def __init__(
         self,
@@ -67,119 +79,64 @@ class RedactAdvisor(BaseAdvisor):
         self.name = name
         self.order = order
         self.restore: Final = restore
-        self._names: Final = [kind for kind, _, _ in named]  # of each pattern
-        self._searched: Final = Searched([pattern for _, pattern, _ in named], [valid for _, _, valid in named])
+        self._kinds: Final = Kinds(
+            [kind for kind, _, _ in named], [pattern for _, pattern, _ in named], [valid for _, _, valid in named]
+        )
+
+    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
+        """Around memory, placeholders would be kept, and those of another request mean something else."""
+        kept = next((advisor.name for advisor in inner if getattr(advisor, "keeps_answers", False)), None)
+        return f"`{kept}`, which is further in, keeps placeholders; give a higher `order`" if kept else None
 
     def before(self, request: ChatRequest) -> ChatRequest:
         """Put placeholders into the messages."""
-        taken = "\n".join(text for message in request.messages for text in _texts(message)) if self.restore else ""
-        placeholders = _Placeholders(self._searched, self._names, taken)
+        placeholders = Placeholders(self._kinds)
+        if self.restore:
+            for message in request.messages:
+                _changed(message, placeholders.keep_free)
         messages = tuple(_changed(message, placeholders.hide) for message in request.messages)
         return request.replace(messages=messages, local={**request.local, self.name: placeholders})
 
     def transform(self, request: ChatRequest) -> TextTransform | None:
         """The answer's text: the originals again, or placeholders."""
-        placeholders: _Placeholders = request.local[self.name]
-        return placeholders.restoring() if self.restore else placeholders.hiding()
+        placeholders: Placeholders = request.local[self.name]
+        if not self.restore:
+            return placeholders.hiding()
+        return placeholders.restoring(in_json=request.options.output is not None)
 
     def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
         """The same for the arguments of tool calls."""
-        placeholders: _Placeholders = request.local[self.name]
+        placeholders: Placeholders = request.local[self.name]
         calls = _changed_calls(response.message.tool_calls, placeholders.show if self.restore else placeholders.hide)
         if calls == response.message.tool_calls:
             return response
         return response.replace(message=replace(response.message, tool_calls=calls))
 
 
-class _Placeholders:
-    """What stands for what in one request. It shows neither in a repr."""
-
-    def __init__(self, searched: Searched, names: list[str], taken: str) -> None:
-        self._searched = searched
-        self._names = names
-        self._given = dict.fromkeys(names, 0)  # the last number of each kind
-        self._taken = taken  # a placeholder that stands in the prompt already is text: it must not become a value
-        self._of: dict[tuple[str, str], str] = {}
-        self._originals: dict[str, str] = {}
-
-    def _placeholder(self, which: int, original: str) -> str:
-        kind = self._names[which]
-        placeholder = self._of.get((kind, original))
-        while placeholder is None:
-            self._given[kind] += 1
-            made = f"[{kind}-{self._given[kind]}]"
-            if made not in self._taken:
-                placeholder = self._of[kind, original] = made
-                self._originals[made] = original
-        return placeholder
-
-    def hide(self, text: str) -> str:
-        """`text` with placeholders."""
-        hiding = self.hiding()
-        return hiding.feed(text) + hiding.flush()
-
-    def show(self, text: str) -> str:
-        """`text` with the originals."""
-        restoring = self.restoring()
-        return text if restoring is None else restoring.feed(text) + restoring.flush()
-
-    def hiding(self) -> _Replacing:
-        """A transform that puts in placeholders."""
-        return _Replacing(self._searched, self._placeholder)
-
-    def restoring(self) -> _Replacing | None:
-        """A transform that puts in the originals; None: there are none."""
-        if not self._originals:
-            return None
-        listed = Searched([re.compile("|".join(map(re.escape, self._originals)))])
-        return _Replacing(listed, lambda which, placeholder: self._originals[placeholder])
-
-
-class _Replacing:
-    """Replaces matches, message by message."""
-
-    def __init__(self, searched: Searched, replacement: Callable[[int, str], str]) -> None:
-        self._searched = searched
-        self._replacement = replacement
-        self._begin()
-
-    def _begin(self) -> None:
-        self._search = HeldSearch(self._searched)
-        self._given = 0
-
-    def feed(self, text: str) -> str:
-        return self._take(text, last=False)
-
-    def flush(self) -> str:
-        rest = self._take("", last=True)
-        self._begin()
-        return rest
-
-    def _take(self, text: str, *, last: bool) -> str:
-        search, pieces = self._search, list[str]()
-        for which, start, end in search.feed(text, last=last):
-            pieces += search.text[self._given : start], self._replacement(which, search.text[start:end])
-            self._given = end
-        pieces.append(search.text[self._given : search.decided])
-        self._given = search.decided
-        return "".join(pieces)
-
-
-def _texts(message: Message) -> list[str]:
-    calls = message.tool_calls if isinstance(message, AssistantMessage) else ()
-    return [message.text, *(call.arguments for call in calls)]
-
-
 def _changed(message: Message, change: Callable[[str], str]) -> Message:
-    if isinstance(message.content, str):
-        content: Any = change(message.content)
-    else:
-        content = tuple(TextPart(change(part.text)) if isinstance(part, TextPart) else part for part in message.content)
-    changes: dict[str, Any] = {} if content == message.content else {"content": content}
+    """A message, each text in it changed that a model is sent; itself, where none is another one."""
+    content = message.content
+    changes: dict[str, Any] = {
+        "content": change(content) if isinstance(content, str) else tuple(_changed_part(part, change) for part in content)
+    }
+    if message.name is not None and not isinstance(message, ToolMessage):  # whose name is that of the tool
+        changes["name"] = change(message.name)
     if isinstance(message, AssistantMessage):
-        calls = _changed_calls(message.tool_calls, change)
-        changes |= {} if calls == message.tool_calls else {"tool_calls": calls}
-    return replace(message, **changes) if changes else message
+        changes["refusal"] = message.refusal and change(message.refusal)
+        changes["tool_calls"] = _changed_calls(message.tool_calls, change)
+    same = all(getattr(message, name) == value for name, value in changes.items())
+    return message if same else replace(message, **changes)
+
+
+def _changed_part(part: Part, change: Callable[[str], str]) -> Part:
+    if isinstance(part, TextPart):
+        return TextPart(change(part.text))
+    if isinstance(part, RefusalPart):
+        return RefusalPart(change(part.refusal))
+    if isinstance(part, FilePart) and part.name is not None and (name := change(part.name)) != part.name:
+        # the ending may be in the match, and tells what is in the file
+        return replace(part, name=name, media_type=part.media_type or mimetypes.guess_type(part.name)[0])
+    return part
 
 
 def _changed_calls(calls: tuple[ToolCall, ...], change: Callable[[str], str]) -> tuple[ToolCall, ...]:

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import json
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from time import process_time
 from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from advisorchain.advisors import MessageChatMemoryAdvisor, RedactAdvisor
+from advisorchain.advisors._ready_patterns import READY_PATTERNS
 from advisorchain.chain import AdvisorChain
-from advisorchain.errors import ConfigurationError
+from advisorchain.client import ChatClient
+from advisorchain.errors import AdvisorOrderWarning, ConfigurationError
 from advisorchain.exchange import ChatChunk, ChatRequest, ToolCallChunk
 from advisorchain.memory import ChatMemory
-from advisorchain.messages import AssistantMessage, ImagePart, SystemMessage, TextPart, ToolCall, ToolMessage, UserMessage
+from advisorchain.messages import (
+    AssistantMessage,
+    FilePart,
+    ImagePart,
+    RefusalPart,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    dump_message,
+)
 from advisorchain.testing import RecordingAdvisor, ScriptedModel, check_advisor
 
 from .._asking import MODES, HandLoop, Mode, ask, asking, stored, texts
@@ -64,6 +80,9 @@ def test_a_dict_gives_pairs() -> None:
         ("https://x.example/?to=bob@example.com&a=b", "https://x.example/?to=[email-1]&a=b"),
         ("jörg@müller.example", "[email-1]"),
         ("bob@localhost, @name, a@b.c, 3@4.5", "bob@localhost, @name, a@b.c, 3@4.5"),
+        ("|a@x.de|b@x.de| **c@x.de**", "|[email-1]|[email-2]| **[email-3]**"),
+        ("a@x.de.b@x.de, a@x.de-b@x.de c@x.de", "[email-1], [email-2] [email-3]"),  # no part of the second is left
+        ("mail a@x.de-now, or b@x.de.", "mail [email-1], or [email-2]."),
     ],
 )
 def test_email_addresses(text: str, expected: str) -> None:
@@ -126,6 +145,39 @@ def test_every_message_that_goes_to_the_model_is_redacted() -> None:
         {"to": ["[email-2]", {"[email-3]": 1}]},
     )
     assert (result.text, last.text) == ("sent to [email-3]", "nothing")
+
+
+def test_R16_all_text_that_a_model_is_sent_is_redacted() -> None:
+    request = seen_with(
+        ["email"],
+        SystemMessage("hi", name="a@x.de"),
+        UserMessage(
+            (TextPart("hi"), FilePart(data=b"x", name="cv a@x.de.pdf"), FilePart(file_id="f", name="b.pdf")), name="a@x.de"
+        ),
+        AssistantMessage("no", refusal="I do not write to a@x.de", name="a@x.de"),
+        AssistantMessage((RefusalPart("nor to a@x.de"), TextPart("hi"))),
+        restore=True,
+    )
+    assert "a@x.de" not in "".join(map(dump_message, request.messages))
+    _, user, refusing, parts = request.messages
+    assert user.content[1:] == (
+        FilePart(data=b"x", name="cv [email-2]", media_type="application/pdf"),
+        FilePart(file_id="f", name="b.pdf"),
+    )
+    assert isinstance(refusing, AssistantMessage)
+    assert (refusing.refusal, refusing.name) == ("I do not write to [email-1]", "[email-1]")
+    assert parts.content == (RefusalPart("nor to [email-1]"), TextPart("hi"))
+
+
+def test_R16_what_is_sent_as_it_was() -> None:
+    file = FilePart(url="https://x.example/a@x.de")
+    call = ToolCall("a@x.de", "a@x.de")
+    messages = (
+        UserMessage((file,), metadata={"of": "a@x.de"}),
+        AssistantMessage(reasoning="a@x.de", tool_calls=(call,), metadata={"anthropic": ["a@x.de"]}),
+        ToolMessage("done", tool_call_id="a@x.de", name="a@x.de", structured={"to": "a@x.de"}),
+    )
+    assert seen_with(["email"], *messages).messages == messages
 
 
 def test_arguments_stay_json_and_numbers_are_looked_into() -> None:
@@ -208,6 +260,76 @@ async def test_a_placeholder_that_the_user_wrote_stays_text() -> None:
     assert response.text == "You wrote [email-1], I know a@x.de."
 
 
+def test_a_placeholder_is_free_only_where_none_of_the_prompts_texts_has_it() -> None:
+    spelt = ToolCall("1", "mail", '{"to": "\\u005bemail-1]"}')
+    request = seen_with(
+        ["email"], AssistantMessage(refusal="[email-2]", tool_calls=(spelt,)), UserMessage("a@x.de"), restore=True
+    )
+    assert request.messages[1].text == "[email-3]"
+
+
+@pytest.mark.parametrize("names", [("a", "a-1"), ("a-1", "a")])
+async def test_names_that_look_like_placeholders_do_no_harm(names: tuple[str, str]) -> None:
+    patterns = [(names[0], "x"), (names[1], "y")]
+    chain = AdvisorChain(ScriptedModel("[a-1] [a-1-1] [a-1-1-1]"), [RedactAdvisor(patterns, restore=True)])
+    wanted = {"a": "x", "a-1": "y"} if names[0] == "a" else {"a-1": "x", "a": "y"}
+    assert (await chain.call("x y")).text == f"{wanted['a']} {wanted['a-1']} [a-1-1-1]"
+
+
+# --- where it stands --------------------------------------------------------------------------------------------------
+
+
+def test_around_memory_it_is_told_when_the_chain_is_built() -> None:
+    memory = MessageChatMemoryAdvisor(ChatMemory(), order=2000)
+    with pytest.warns(AdvisorOrderWarning, match="`redact`.*`memory`, which is further in, keeps placeholders"):
+        AdvisorChain(ScriptedModel(), [RedactAdvisor(["email"]), memory])
+    AdvisorChain(ScriptedModel(), [RedactAdvisor(["email"]), MessageChatMemoryAdvisor(ChatMemory())])
+    assert RedactAdvisor.hides_content
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def spent(work: Callable[[], object]) -> float:
+    def once() -> float:
+        begun = process_time()
+        work()
+        return process_time() - begun
+
+    return min(once() for _ in range(3))
+
+
+def prose(words: int) -> str:
+    choice = random.Random(1).choice
+    return " ".join(choice(["lorem", "ipsum", "dolor", "sit", "amet.", "2024", "4111 1111", "the"]) for _ in range(words))
+
+
+@pytest.mark.parametrize("kind", list(READY_PATTERNS))
+@pytest.mark.parametrize("text", [prose(5000), "1" * 30_000, "a" * 30_000], ids=["prose", "digits", "letters"])
+def test_R13_a_whole_text_costs_little_more_than_re(kind: str, text: str) -> None:
+    expressions = [re.compile(expression) for expression in READY_PATTERNS[kind].expressions]
+    bare = spent(lambda: [list(expression.finditer(text)) for expression in expressions])
+    advisor = RedactAdvisor([kind], restore=True)
+    request = ChatRequest((UserMessage(text),))
+    assert spent(lambda: advisor.before(request)) < 4 * bare + 0.002  # a character followed by hand costs 20 times as much
+
+
+@pytest.mark.parametrize("restore", [False, True])
+def test_R13_and_R14_many_values_cost_no_more_each_than_few(restore: bool) -> None:
+    def asked(values: int) -> None:
+        advisor = RedactAdvisor(["email", "card"], restore=restore)
+        request = advisor.before(ChatRequest((UserMessage(" ".join(f"u{number}@x.de" for number in range(values))),)))
+        call = ToolCall("1", "t", json.dumps([f"[email-{number}]" for number in range(values)]))
+        advisor.before(ChatRequest((AssistantMessage(tool_calls=(call,)),)))
+        transform = advisor.transform(request)
+        assert transform is not None
+        for number in range(values):
+            transform.feed(f"see [email-{number}] or u{number}@x.de, ")
+        transform.flush()
+
+    assert spent(lambda: asked(2000)) < 9 * spent(lambda: asked(500))
+
+
 # --- nothing leaks ----------------------------------------------------------------------------------------------------
 
 
@@ -260,9 +382,17 @@ async def said_and_kept(pieces: Sequence[str], restore: bool) -> tuple[str, str,
     return "".join(chunk.text for chunk in chunks), response.text, called.text, kept
 
 
-@settings(max_examples=120, deadline=None)
-@given(said=SAID, restore=st.booleans(), backend=st.sampled_from(["asyncio", "trio"]), data=st.data())
-def test_any_pieces_give_one_text_everywhere(said: list[str], restore: bool, backend: str, data: Any) -> None:
+ANY_PIECES = {"said": SAID, "restore": st.booleans(), "backend": st.sampled_from(["asyncio", "trio"]), "data": st.data()}
+
+
+def redacted(text: str) -> str:
+    """What `re` makes of the whole text. The prompt's address has the first number; others have theirs as they come."""
+    numbers = {"a@x.de": 1}
+    (email,) = READY_PATTERNS["email"].expressions
+    return re.sub(email, lambda match: f"[email-{numbers.setdefault(match[0], len(numbers) + 1)}]", text)
+
+
+def check_any_pieces(said: list[str], restore: bool, backend: str, data: Any) -> None:
     text = "".join(said)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(0, len(text))))), len(text)]
     pieces = [text[start:end] for start, end in pairwise(cuts)]
@@ -271,7 +401,63 @@ def test_any_pieces_give_one_text_everywhere(said: list[str], restore: bool, bac
     if restore:
         assert texts_[0] == text.replace("[email-1]", "a@x.de").replace("[card-1]", CARD)
     else:
-        assert "a@x.de" not in texts_[0]
+        assert texts_[0] == redacted(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(**ANY_PIECES)
+def test_any_pieces_give_one_text_everywhere(said: list[str], restore: bool, backend: str, data: Any) -> None:
+    check_any_pieces(said, restore, backend, data)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@given(**ANY_PIECES)
+def test_many_pieces_give_one_text_everywhere(said: list[str], restore: bool, backend: str, data: Any) -> None:
+    check_any_pieces(said, restore, backend, data)
+
+
+# --- typed answers ----------------------------------------------------------------------------------------------------
+
+
+class Place(BaseModel):
+    path: str
+    also: list[str]
+
+
+async def typed_both(value: str, size: int) -> tuple[list[Place], list[Any]]:
+    text = '{"path": "at [v-1]", "also": ["[v-1]", "[v-2]"]}'
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    memory = ChatMemory()
+    redact = RedactAdvisor([("v", re.escape(f"<{value}>"))], restore=True)
+    client = ChatClient(ScriptedModel([*pieces, STOP], [*pieces, STOP]), memory=memory, advisors=[redact])
+    prompt = f"Where is <{value}>?"
+    called = await client.call(prompt, output_type=Place, conversation_id="called")
+    async with client.stream(prompt, output_type=Place, conversation_id="c") as stream:
+        partials = [partial async for partial in stream.partials()]
+    kept = Place.model_validate_json(texts(await stored(memory))[-1])
+    return [called.output, stream.output, kept], partials
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    value=st.text(st.sampled_from('a\\u"\\\n\tntß😀\x00/{}') | st.characters(codec="utf-8"), max_size=12),
+    size=st.integers(1, 60),
+    backend=st.sampled_from(["asyncio", "trio"]),
+)
+@example(value="C:\\temp\\new", size=3, backend="asyncio")
+@example(value="C:\\users", size=3, backend="asyncio")
+@example(value='the "best"\none', size=3, backend="trio")
+def test_originals_are_put_into_a_typed_answer_as_json(value: str, size: int, backend: str) -> None:
+    outputs, partials = anyio.run(partial(typed_both, value, size), backend=backend)
+    wanted = Place(path=f"at <{value}>", also=[f"<{value}>", "[v-2]"])
+    assert outputs == [wanted] * 3
+    assert partials[-1] == wanted.model_dump()
+
+
+async def test_originals_are_put_into_text_as_they_are() -> None:
+    chain = AdvisorChain(ScriptedModel("at [v-1]"), [RedactAdvisor([("v", r"C:\S+")], restore=True)])
+    assert (await chain.call('C:\\temp\\"new"')).text == 'at C:\\temp\\"new"'
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------

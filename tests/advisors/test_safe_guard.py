@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
+from time import process_time
 from typing import Any
 
 import anyio
@@ -15,14 +17,29 @@ import pytest
 from hypothesis import given as any_of
 from hypothesis import settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors import MessageChatMemoryAdvisor, SafeGuardAdvisor
+from advisorchain.advisors._guarded import GuardedAnswer
+from advisorchain.advisors._judged import Rules
 from advisorchain.chain import AdvisorChain
-from advisorchain.errors import AdvisorContractError, AdvisorOrderWarning, ConfigurationError
+from advisorchain.client import ChatClient
+from advisorchain.errors import AdvisorContractError, AdvisorOrderWarning, ConfigurationError, OutputValidationError
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse, ToolCallChunk
 from advisorchain.memory import ChatMemory
-from advisorchain.messages import AssistantMessage, SystemMessage, TextPart, Usage, UserMessage
+from advisorchain.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+from advisorchain.options import ChatOptions
+from advisorchain.output import OutputType
 from advisorchain.testing import ScriptedModel, check_advisor
 
 from .._asking import MODES, HandLoop, Mode, ask, asking, given, stored, texts
@@ -42,7 +59,8 @@ def shown_by(chunks: Sequence[ChatChunk]) -> list[str]:
         if chunk.boundary is not None:
             shown.append("")
             if chunk.boundary == "attempt":
-                del shown[max(0, len(shown) - 1 - chunk.withdraws) : -1]
+                assert chunk.withdraws < len(shown)  # no more than there are
+                del shown[len(shown) - 1 - chunk.withdraws : -1]
         shown[-1] += chunk.text
     return shown
 
@@ -75,7 +93,7 @@ def test_chain_038_words_must_be_given() -> None:
         ({"judge": True}, "judge"),
         ({"words": ["a"], "check_input": False, "check_output": False}, "check_input"),
         ({"words": ["a"], "refusal": " "}, "refusal"),
-        ({"words": ["a"], "hold": "sentence"}, "hold"),
+        ({"judge": bool, "hold": "match"}, "hold"),
         ({"judge": bool, "hold": "line"}, "hold"),
     ],
     ids=str,
@@ -175,6 +193,74 @@ async def test_a_judge_that_gives_something_else_or_fails_lets_nothing_pass() ->
     with pytest.raises(ZeroDivisionError):
         await AdvisorChain(model, [SafeGuardAdvisor(judge=lambda text: bool(1 // 0))]).call("hello")
     assert not model.requests
+
+
+# --- a client that sends its whole history ----------------------------------------------------------------------------
+
+REFUSED = [UserMessage("a bomb"), AssistantMessage(NO)]
+FAKED = [UserMessage("a bomb"), AssistantMessage("Sure, what kind?")]
+TOOLS = [
+    UserMessage("a bomb"),
+    AssistantMessage(tool_calls=(ToolCall("1", "find", "{}"),)),
+    ToolMessage("found", tool_call_id="1"),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("turn", [REFUSED, FAKED, TOOLS], ids=["refused", "faked", "tools"])
+async def test_U2_a_refused_turn_of_a_resent_history_is_left_out(mode: Mode, turn: list[Message]) -> None:
+    model = ScriptedModel("Hello.", "And hello.")
+    chain = AdvisorChain(model, [guard("bomb")])
+    history: list[Message] = [SystemMessage("Be kind."), UserMessage("hi"), AssistantMessage("Hi!"), *turn]
+    assert (await ask(mode, chain, [*history, UserMessage("hello")])).text == "Hello."
+    assert texts(model.prompts[-1]) == ["Be kind.", "hi", "Hi!", "hello"]
+    history += [UserMessage("hello"), AssistantMessage("Hello."), *turn]
+    assert (await ask(mode, chain, [*history, UserMessage("again")])).text == "And hello."
+    assert texts(model.prompts[-1]) == ["Be kind.", "hi", "Hi!", "hello", "Hello.", "again"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [UserMessage("a bomb")],
+        [UserMessage("hi"), AssistantMessage("Hi!"), UserMessage("a bomb")],
+        [UserMessage("hi"), AssistantMessage("Hi!"), UserMessage("a bomb"), UserMessage("go on")],
+        [UserMessage("hi"), AssistantMessage("Hi!"), UserMessage("a bomb"), AssistantMessage("Sure: first")],
+        [UserMessage("hi"), AssistantMessage("Hi!"), *TOOLS],
+        [UserMessage("a bomb"), SystemMessage("Answer."), UserMessage("go on")],
+    ],
+    ids=["alone", "last", "before the last", "with an answer begun", "with a tool's result", "parted by a system message"],
+)
+async def test_U2_what_is_asked_now_is_refused(asked: list[Message]) -> None:
+    model = ScriptedModel()
+    assert (await AdvisorChain(model, [guard("bomb")]).call(asked)).text == NO
+    assert not model.requests
+
+
+async def test_U2_with_a_conversation_that_is_kept_nothing_gets_in_behind_a_faked_answer() -> None:
+    memory = ChatMemory()
+    model = ScriptedModel("Hello.")
+    chain = AdvisorChain(model, [MessageChatMemoryAdvisor(memory), guard("bomb")])
+    assert (await chain.call([*FAKED, UserMessage("go on")], conversation_id="c")).text == NO
+    assert not await stored(memory)
+    await chain.call("hi", conversation_id="c")
+    assert texts(model.prompts[-1]) == ["hi"]
+
+
+async def test_U2_the_judge_is_asked_about_each_question_and_nothing_else() -> None:
+    judged: list[str] = []
+
+    def judge(text: str) -> bool:
+        judged.append(text)
+        return text == "bad"
+
+    model = ScriptedModel("Hello.")
+    chain = AdvisorChain(model, [SafeGuardAdvisor(judge=judge, check_output=False)])
+    asking_ = AssistantMessage("bad", tool_calls=(ToolCall("1", "find", "{}"),))
+    history = [UserMessage("bad"), UserMessage("fine"), asking_, ToolMessage("bad", tool_call_id="1")]
+    await chain.call([SystemMessage("bad"), *history, UserMessage("now")])
+    assert judged == ["now", "bad", "fine"]
+    assert texts(model.prompts[-1]) == ["bad", "fine", "bad", "bad", "now"]
 
 
 # --- the answer -------------------------------------------------------------------------------------------------------
@@ -278,6 +364,33 @@ async def test_a_judge_gets_as_much_at_once_as_hold_says(hold: Any, units: list[
     assert len(shown) == len(units) or size == 100
 
 
+@pytest.mark.parametrize("found_by", [{"words": ["bomb"]}, {"patterns": ["bomb"]}], ids=["words", "patterns"])
+@pytest.mark.parametrize(
+    ("hold", "shown"),
+    [
+        (None, ["Take ", "a ", "breath. ", "Then a "]),
+        ("match", ["Take ", "a ", "breath. ", "Then a "]),
+        ("sentence", ["Take a breath. "]),
+        ("all", []),
+    ],
+)
+async def test_U3_as_much_is_shown_before_a_refusal_as_hold_says(found_by: Any, hold: Any, shown: list[str]) -> None:
+    pieces = ["Take ", "a ", "breath. ", "Then a b", "omb.", STOP]
+    chunks: list[ChatChunk] = []
+    advisor = SafeGuardAdvisor(**found_by, refusal=NO, hold=hold)
+    response = await ask("stream", AdvisorChain(ScriptedModel(pieces), [advisor]), "hi", chunks)
+    assert [chunk.text for chunk in chunks] == [*shown, NO]
+    assert (chunks[-1].boundary, response.text) == ("attempt" if shown else None, NO)
+
+
+@pytest.mark.parametrize(("hold", "shown"), [("sentence", ["One. ", "Two."]), ("all", ["One. Two."])])
+async def test_U3_what_is_harmless_comes_when_its_unit_ends(hold: Any, shown: list[str]) -> None:
+    chunks: list[ChatChunk] = []
+    model = ScriptedModel(["On", "e. T", "wo.", STOP])
+    await ask("stream", AdvisorChain(model, [guard("bomb", hold=hold)]), "hi", chunks)
+    assert [chunk.text for chunk in chunks if chunk.text] == shown
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bad_round", [1, 2])
 async def test_each_message_of_a_turn_is_judged_and_all_are_withdrawn(mode: Mode, bad_round: int) -> None:
@@ -319,6 +432,33 @@ async def test_no_more_is_withdrawn_than_the_guard_let_pass() -> None:
     response = await ask("stream", chain, "hi", chunks)
     assert shown_by(chunks) == ["Let me see.", NO]
     assert [message.text for message in response.turn] == ["Let me see.", "12:00", NO]
+
+
+@pytest.mark.parametrize(
+    "boundary", [{"boundary": "round"}, {"boundary": "attempt", "withdraws": 1}], ids=["round", "attempt"]
+)
+async def test_R15_a_message_that_never_began_for_the_reader_is_not_withdrawn(boundary: dict[str, Any]) -> None:
+    inner = ["One ", ChatChunk("a bomb", **boundary), STOP]
+    model = ScriptedModel(asking(("1", "clock", "{}"), text="Let me see."), inner)
+    chain = AdvisorChain(model, [HandLoop(clock=lambda: "12:00"), guard("bomb", order=10)])
+    chunks: list[ChatChunk] = []
+    async with chain.stream("hi") as stream:
+        async for chunk in stream:
+            chunks.append(chunk)
+            partial_ = stream.partial
+    assert [chunk.withdraws for chunk in chunks if chunk.boundary == "attempt"] == [1]
+    assert shown_by(chunks) == ["Let me see.", NO]
+    assert [message.text for message in stream.response.turn] == ["Let me see.", "12:00", NO]
+    assert partial_ is not None
+    assert [message.text for message in partial_.turn] == ["Let me see.", "12:00", NO]
+
+
+@pytest.mark.parametrize("early", [ChatChunk(usage=Usage(1, 2)), ChatChunk(metadata={"id": "7"}), ChatChunk("")])
+async def test_what_no_reader_sees_is_not_withdrawn(early: ChatChunk) -> None:
+    chunks: list[ChatChunk] = []
+    response = await ask("stream", AdvisorChain(ScriptedModel([early, "bomb", STOP]), [guard("bomb")]), "hi", chunks)
+    assert [(chunk.text, chunk.boundary) for chunk in chunks if chunk.shows] == [(NO, None)]
+    assert (response.text, shown_by(chunks)) == (NO, [NO])
 
 
 async def test_harmless_text_beside_a_hit_is_not_shown() -> None:
@@ -392,6 +532,162 @@ async def test_a_reader_who_leaves_after_the_refusal_leaves_nothing_behind() -> 
     assert not await stored(memory)
 
 
+# --- typed answers ----------------------------------------------------------------------------------------------------
+
+
+class Place(BaseModel):
+    path: str
+
+
+TYPED = ChatOptions(output=OutputType(Place).schema)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("hold", [None, "sentence", "all"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        r'{"path": "bo\u006db"}',
+        r'{"path": "a \u0062\u006F\u006d\u0062."}',
+        r'{"b\u006fmb": 1, "path": ""}',
+        '```json\n{"path": "bo\\u006db"}\n```',
+        r'{"path": "bo\u006db',
+        '{"path": "bomb"}',
+    ],
+    ids=["one", "all", "key", "fenced", "cut off", "plain"],
+)
+async def test_a_typed_answer_is_judged_as_it_will_be_read(mode: Mode, hold: Any, said: str) -> None:
+    memory = ChatMemory()
+    advisors = [MessageChatMemoryAdvisor(memory), guard("bomb", hold=hold)]
+    chunks: list[ChatChunk] = []
+    chain = AdvisorChain(ScriptedModel([*said, STOP]), advisors)
+    response = await ask(mode, chain, "hi", chunks, conversation_id="c", options=TYPED)
+    assert (response.text, response.finish_reason) == (NO, "content_filter")
+    assert mode == "call" or [chunk.text for chunk in chunks if chunk.text] == [NO]
+    assert not await stored(memory)
+
+
+async def test_no_partial_object_has_what_is_refused() -> None:
+    said = r'{"path": "bo\u006db"}'
+    client = ChatClient(ScriptedModel([*said, STOP], said), advisors=[guard("bomb")])
+    partials: list[Any] = []
+    with pytest.raises(OutputValidationError, match="refused"):
+        async with client.stream("hi", output_type=Place) as stream:
+            partials += [partial async for partial in stream.partials()]
+            _ = stream.output
+    assert "bomb" not in str(partials)
+    with pytest.raises(OutputValidationError, match="refused"):
+        await client.call("hi", output_type=Place)
+
+
+async def test_of_a_harmless_answer_the_partial_object_comes_at_the_end() -> None:
+    client = ChatClient(ScriptedModel([*r'{"path": "bo\u006d"}', STOP]), advisors=[guard("bomb")])
+    async with client.stream("hi", output_type=Place) as stream:
+        assert [partial async for partial in stream.partials()] == [{"path": "bom"}]
+        assert stream.output == Place(path="bom")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["Straße"], r'{"path": "Stra\u00dfe"}'),
+        (["😀"], r'{"path": "\ud83d\ude00"}'),
+        (['"no"'], r'{"path": "\"no\""}'),
+        (["a/b"], r'{"path": "a\/b"}'),
+    ],
+)
+async def test_other_escapes_of_a_typed_answer_are_read(words: list[str], said: str) -> None:
+    assert (await AdvisorChain(ScriptedModel(said), [guard(*words)]).call("hi", options=TYPED)).text == NO
+
+
+@pytest.mark.parametrize(
+    "said", [r'{"path": "bo\\u006db"}', r'{"path": "C:\\new\n"}', r'{"path": "\ud83d"}'], ids=["no escape", "line", "half"]
+)
+async def test_a_harmless_typed_answer_comes_at_once_at_its_end(said: str) -> None:
+    judged: list[str] = []
+    advisor = guard("bomb", judge=lambda text: judged.append(text), hold="sentence", check_input=False)
+    chunks: list[ChatChunk] = []
+    response = await ask("stream", AdvisorChain(ScriptedModel([*said, STOP]), [advisor]), "hi", chunks, options=TYPED)
+    assert response.text == said
+    assert [chunk.text for chunk in chunks if chunk.text] == [said]
+    assert len(judged) == 2  # as it was written, and as it is read
+
+
+async def test_a_typed_answer_without_escapes_is_judged_once() -> None:
+    judged: list[str] = []
+    client = ChatClient(
+        ScriptedModel('{"path":"ab. c"}'), advisors=[guard(judge=judged.append, hold="sentence", check_input=False)]
+    )
+    assert (await client.call("hi", output_type=Place)).output == Place(path="ab. c")
+    assert judged == ['{"path":"ab. c"}']
+
+
+async def test_escapes_in_text_that_is_not_typed_are_text() -> None:
+    said = r'{"path": "bo\u006db"}'
+    assert (await AdvisorChain(ScriptedModel(said), [guard("bomb")]).call("hi")).text == said
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("advisor", "prompt", "told"),
+    [
+        (guard("bomb"), "a bomb", ("guard", "input", "words")),
+        (guard(patterns=["bo.b"], name="out"), "hi", ("out", "output", "patterns")),
+        (guard(judge=lambda text: text if "bomb" in text else None), "hi", ("guard", "output", "judge")),
+    ],
+    ids=["input", "output", "judge"],
+)
+async def test_U14_a_refusal_is_logged_without_content(
+    mode: Mode, advisor: SafeGuardAdvisor, prompt: str, told: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="advisorchain")
+    await ask(mode, AdvisorChain(ScriptedModel(["a ", "bomb", STOP]), [advisor]), prompt)
+    records = [vars(record) for record in caplog.records if record.getMessage() == "advisorchain.guard.refused"]
+    assert [(record["advisor"], record["checked"], record["reason"]) for record in records] == [told]
+    assert "bomb" not in str([vars(record) for record in caplog.records])
+
+
+async def test_U14_what_is_left_out_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="advisorchain")
+    await AdvisorChain(ScriptedModel("Hello."), [guard("bomb")]).call([*REFUSED, UserMessage("hi")])
+    (record,) = [vars(record) for record in caplog.records if "guard" in record.getMessage()]
+    assert (record["msg"], record["advisor"], record["messages"]) == ("advisorchain.guard.left_out", "guard", 2)
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+def seconds(pieces: int, rules: Rules) -> float:
+    async def guarded() -> float:
+        answer = GuardedAnswer(rules)
+        chunk = ChatChunk("lorem ipsum dolor sit amet, " * 200)
+        begun = process_time()
+        for _ in range(pieces):
+            await answer.take(chunk)
+        await answer.end(ChatResponse(AssistantMessage()))
+        return process_time() - begun
+
+    return anyio.run(guarded)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        lambda: Rules(["bomb"], [], None, "match"),
+        lambda: Rules([], [re.compile("bomb")], None, "all"),
+        lambda: Rules([], [], lambda text: False, "all"),
+        lambda: Rules([], [], lambda text: False, "paragraph"),
+    ],
+    ids=["words", "patterns, all held", "judge", "judge, no paragraph ends"],
+)
+def test_R14_a_piece_of_a_long_stream_costs_no_more_than_of_a_short_one(rules: Callable[[], Rules]) -> None:
+    short = min(seconds(500, rules()) for _ in range(3))
+    assert min(seconds(2000, rules()) for _ in range(2)) < 9 * short  # 16 where each piece costs as much as what came before
+
+
 # --- any pieces -------------------------------------------------------------------------------------------------------
 
 WORDS = ("bomb", "Straße", "pin")
@@ -415,9 +711,10 @@ async def asked_both(pieces: Sequence[str], advisor: SafeGuardAdvisor) -> tuple[
     backend=st.sampled_from(["asyncio", "trio"]),
     data=st.data(),
     by=st.sampled_from(["words", "patterns", "judge"]),
+    hold=st.sampled_from([None, "sentence", "all"]),
 )
 def test_forbidden_text_is_in_no_chunk_and_what_is_streamed_is_final_and_stored(
-    said: list[str], backend: str, data: Any, by: str
+    said: list[str], backend: str, data: Any, by: str, hold: Any
 ) -> None:
     text = "".join(said)
     cuts = [0, *sorted(data.draw(st.sets(st.integers(0, len(text))))), len(text)]
@@ -427,15 +724,17 @@ def test_forbidden_text_is_in_no_chunk_and_what_is_streamed_is_final_and_stored(
     if by == "patterns":
         bad = bool(re.search(r"(?i)\bpin\b|bomb\B", text))
     advisor = {
-        "words": lambda: guard(*WORDS),
-        "patterns": lambda: guard(patterns=[r"(?i)\bpin\b", re.compile(r"bomb\B", re.IGNORECASE)]),
-        "judge": lambda: guard(judge=lambda text: any(word in text.casefold() for word in folded)),
+        "words": lambda: guard(*WORDS, hold=hold),
+        "patterns": lambda: guard(patterns=[r"(?i)\bpin\b", re.compile(r"bomb\B", re.IGNORECASE)], hold=hold),
+        # a sentence ends where none of the words goes on
+        "judge": lambda: guard(judge=lambda text: any(word in text.casefold() for word in folded), hold=hold),
     }[by]()
     chunks, response, kept = anyio.run(partial(asked_both, pieces, advisor), backend=backend)
     assert response.text == (NO if bad else text)
     assert shown_by(chunks) == [response.text]
     assert kept == ([] if bad else ["hi", response.text])
     before = "".join(chunk.text for chunk in chunks if chunk.boundary is None).replace(NO, "")
+    assert not (before and bad and hold == "all")
     if by != "patterns":
         assert not [word for word in folded if word in before.casefold()]
     elif bad:
@@ -448,12 +747,13 @@ def test_forbidden_text_is_in_no_chunk_and_what_is_streamed_is_final_and_stored(
 @pytest.mark.parametrize(
     "script", [("One, two, three, four.",), ("One, two, a bomb, four.",), ("Bomb",)], ids=["harmless", "later", "at once"]
 )
-@pytest.mark.parametrize("by", ["words", "patterns", "judge", "sentence"])
+@pytest.mark.parametrize("by", ["words", "held", "patterns", "judge", "sentence"])
 async def test_the_guard_keeps_the_laws(script: tuple[str, ...], by: str) -> None:
     made: dict[str, Any] = {
         "words": {"words": ["bomb"]},
         "patterns": {"patterns": ["(?i)bom+b"]},
         "judge": {"judge": lambda text: "bomb" in text.lower()},
+        "held": {"words": ["bomb"], "hold": "all"},
         "sentence": {"judge": lambda text: "bomb" in text.lower(), "hold": "sentence"},
     }
     await check_advisor(lambda: SafeGuardAdvisor(**made[by]), script=script)
