@@ -51,6 +51,7 @@ def test_each_block_of_the_readme_runs(block: str, tmp_path: Path) -> None:
         assert printed.strip() in block
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROMISED)
 def test_each_example_prints_what_it_promises(name: str, tmp_path: Path) -> None:
     assert PROMISED[name] in run(str(ROOT / "examples" / f"{name}.py"), folder=tmp_path)

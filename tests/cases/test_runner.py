@@ -157,7 +157,18 @@ def test_repeat_steps_are_held_to_their_expectations() -> None:
 
 def pytest_in(folder: Path, *selected: str) -> str:
     environment = {**os.environ, "ADVISORCHAIN_CASES": str(folder)}
-    command = [sys.executable, "-m", "pytest", str(HERE / "test_cases.py"), "-q", "-rA", "-p", "no:cacheprovider", *selected]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        str(HERE / "test_cases.py"),
+        "-n0",
+        "-q",
+        "-rA",
+        "-p",
+        "no:cacheprovider",
+        *selected,
+    ]
     done = subprocess.run(command, env=environment, cwd=HERE.parent.parent, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 

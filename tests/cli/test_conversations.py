@@ -17,6 +17,8 @@ from advisorchain.memory import ChatMemory
 from advisorchain.memory.urls import open_repository
 from advisorchain.messages import AssistantMessage, ImagePart, Message, TextPart, ToolCall, UserMessage, load_message
 
+pytestmark = pytest.mark.slow  # starts the command
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SAID: dict[str, list[Message]] = {

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from advisorchain.cli.app import app
 from advisorchain.errors import AdvisorChainError, ConfigurationError
 
+pytestmark = pytest.mark.slow  # starts the command
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from ..models._servers import Aimock, aimock
 
+pytestmark = pytest.mark.slow  # starts the command and real servers
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 SLOW_STEP = "Executing <"  # asyncio's note, in development mode, that a step took long: an SDK was imported
 PROVIDERS = ("openai", "anthropic")

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # starts the command
+
 pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
 
 

@@ -16,6 +16,8 @@ from advisorchain.cli.app import app
 from advisorchain.errors import ConfigurationError
 from advisorchain.messages import ToolMessage
 
+pytestmark = pytest.mark.slow  # starts the command
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 TOOLS = """

@@ -372,6 +372,7 @@ async def test_B159_two_stores_on_one_file_lose_nothing(tmp_path: Path) -> None:
         assert mine == [f"{name}{number}" for number in range(100)]
 
 
+@pytest.mark.slow
 def test_B160_eight_processes_open_one_new_file(tmp_path: Path) -> None:
     # The processes wait for a line on stdin, so that each round begins in all of them at once.
     workers = [subprocess.Popen([sys.executable, WORKER, "create"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -610,6 +610,7 @@ async def test_a_remembered_conversation_of_two_turns() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_it_closes_only_a_client_that_it_made() -> None:
     async with raw_server(json_reply(WHOLE)) as server:
         client = anthropic.AsyncAnthropic(api_key=KEY, base_url=server.url)

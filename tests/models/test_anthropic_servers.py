@@ -27,6 +27,8 @@ if importlib.util.find_spec("anthropic") is None:
 
 from advisorchain.models.anthropic import AnthropicModel
 
+pytestmark = pytest.mark.slow  # real servers and weights
+
 # what the weights say does not depend on the event loop: on trio when there is time for it
 on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])
 KEY = "sk-ant-secret-1234"

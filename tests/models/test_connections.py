@@ -106,6 +106,7 @@ def test_one_loop_after_another_need_not_close_it(make: Make, url: str) -> None:
         del model
 
 
+@pytest.mark.slow
 @both
 def test_what_a_loop_leaves_behind_makes_no_noise_in_the_next(make: Make, url: str) -> None:
     noise: list[dict[str, Any]] = []

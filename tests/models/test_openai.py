@@ -203,6 +203,7 @@ async def test_in_a_chain_with_memory_the_second_turn_has_the_first(server: Aimo
 # a real model, behind llama.cpp's own server
 
 
+@pytest.mark.slow
 @on_one_loop
 @pytest.mark.parametrize("api", APIS)
 async def test_a_real_small_model_answers(small_model: ModelServer, api: Api) -> None:

@@ -32,6 +32,8 @@ from advisorchain.server.app import MAX_BODY, MAX_STREAMS
 
 from ._serving import HI, SECONDS
 
+pytestmark = pytest.mark.slow  # starts the command
+
 SCRIPT = """
 from contextlib import asynccontextmanager
 from pathlib import Path

@@ -174,6 +174,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await anyio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])  # of the client
 async def test_200_streams_at_once_leave_nothing_open() -> None:
     model = Crowd(200)

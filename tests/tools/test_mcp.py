@@ -40,6 +40,8 @@ from advisorchain.tools.search import ToolSearch
 from .._asking import MODES, Mode, ask, asking
 from ._mcp_server import make_server
 
+pytestmark = pytest.mark.slow  # starts servers
+
 OURS = [sys.executable, str(Path(__file__).parent / "_mcp_server.py")]
 NODE_MODULES = Path(__file__).parent.parent / "servers" / "node_modules" / "@modelcontextprotocol"
 HI = ChatRequest((UserMessage("hi"),))
