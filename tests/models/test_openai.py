@@ -29,6 +29,7 @@ APIS: tuple[Api, ...] = ("chat", "responses")
 on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])
 
 HELLO = "Hi there! How are you?"
+LONG = "A long answer that comes in many pieces. " * 20
 ARGUMENTS = '{"city": "Rome", "unit": "C"}'
 TOOLS = (ToolDefinition("weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}}),)
 
@@ -52,7 +53,7 @@ FIXTURES = [
     _fixture("limit", {"error": {"message": "slow down", "type": "rate_limit_error"}, "status": 429, "retryAfter": 7}),
     _fixture("malformed", {"content": HELLO}, chaos={"malformedRate": 1}),
     _fixture("disconnect", {"content": HELLO}, chaos={"disconnectRate": 1}),
-    _fixture("cut", {"content": HELLO}, truncateAfterChunks=3),
+    _fixture("cut", {"content": LONG}, truncateAfterChunks=9, latency=20),
 ]
 
 
@@ -168,7 +169,10 @@ async def test_a_cut_stream_is_an_error_and_what_came_was_shown(server: Aimock, 
                 async for chunk in stream:
                     seen.append(chunk.text)
     assert caught.value.retryable
-    assert HELLO.startswith("".join(seen))
+    shown = "".join(seen)
+    assert shown
+    assert LONG.startswith(shown)
+    assert shown != LONG
 
 
 @pytest.mark.parametrize("api", APIS)
