@@ -491,8 +491,9 @@ async def test_a_hook_sees_the_form_that_is_asked_for() -> None:
 def test_importing_the_package_does_not_load_the_client() -> None:
     code = """
 import sys
+before = set(sys.modules)
 import advisorchain
-loaded = {"advisorchain.client", "advisorchain.memory", "advisorchain.advisors", "sqlite3"} & set(sys.modules)
+loaded = {"advisorchain.client", "advisorchain.memory", "advisorchain.advisors", "sqlite3"} & (set(sys.modules) - before)
 assert not loaded, loaded
 from advisorchain import ChatClient, PromptTemplate, SyncChatClient, TypedResponse, after, before
 assert ChatClient.__module__ == "advisorchain.client"

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal
 
+import anyio
 import pytest
 
 pytest.importorskip("openai")
@@ -211,7 +212,7 @@ async def test_in_a_chain_with_memory_the_second_turn_has_the_first(server: Aimo
 @on_one_loop
 @pytest.mark.parametrize("api", APIS)
 async def test_a_real_small_model_answers(small_model: ModelServer, api: Api) -> None:
-    model = OpenAIModel("smollm2", api=api, base_url=f"{small_model.url}/v1", api_key=small_model.key, max_retries=0)
+    model = OpenAIModel("smollm2", api=api, base_url=f"{small_model.url}/v1", api_key=small_model.key)
     options = ChatOptions(temperature=0, max_tokens=8, extra={"stop": ["\n"]})
     told = asking("My name is Ada", options=options)
     called, streamed = await both(model, told)
@@ -221,6 +222,20 @@ async def test_a_real_small_model_answers(small_model: ModelServer, api: Api) ->
     answer = await model.call(asking("My name is Ada", called.message, "What is my name?", options=options))
     assert "Ada" in answer.text
     await model.aclose()
+
+
+@pytest.mark.slow
+async def test_a_real_models_stream_is_stopped_and_it_keeps_the_laws(small_model: ModelServer) -> None:
+    async with OpenAIModel("smollm2", base_url=f"{small_model.url}/v1", api_key=small_model.key) as model:
+        endless = ChatOptions(max_tokens=1500, extra={"ignore_eos": True})
+        async with aclosing(model.stream(asking("Tell a story.", options=endless))) as stream:
+            async for chunk in stream:
+                if chunk.text:
+                    break
+        with anyio.move_on_after(0.3) as scope:
+            await model.call(asking("Tell a story.", options=endless))
+        assert scope.cancelled_caught
+        await check_model(lambda: model, prompt="What is the capital of Spain?", deterministic=False)
 
 
 @on_one_loop
