@@ -100,8 +100,8 @@ def chat(
         typer.Option(
             "--mcp",
             metavar="SERVER",
-            help="Tools of an MCP server: a command that starts one, in quotes, or a URL. May be repeated. Each call asks for"
-            " a yes; --yes goes on without.",
+            help="Tools of an MCP server: a command that starts one, in quotes, or a URL. May be repeated. Each call asks"
+            " for a yes; --yes goes on without.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Run the tools of --mcp without asking.")] = False,
