@@ -6,6 +6,8 @@ Elsewhere:
 - `advisorchain.advisors`: advisors that are ready, such as `MessageChatMemoryAdvisor`
 - `advisorchain.memory`: `ChatMemory`, policies, repositories, `open_repository`
 - `advisorchain.models`: chat models, one provider a module
+- `advisorchain.tools`: `@tool`, toolsets, MCP servers, tool search
+- `advisorchain.server`: a chain behind an OpenAI-compatible endpoint
 - `advisorchain.testing`: `ScriptedModel`, recorders, and the laws that advisors, models and repositories are checked by
 - `advisorchain.errors`: every error
 """
