@@ -411,7 +411,7 @@ def test_any_pieces_give_one_text_everywhere(said: list[str], restore: bool, bac
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(**ANY_PIECES)
 def test_many_pieces_give_one_text_everywhere(said: list[str], restore: bool, backend: str, data: Any) -> None:
     check_any_pieces(said, restore, backend, data)
