@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import logging
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal
 
+import anthropic
 import anyio
 import pytest
 
@@ -28,16 +28,10 @@ from advisorchain.errors import (
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, OutputSchema
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import ImagePart, Message, TextPart, ToolMessage, Usage, UserMessage
-
-from ._servers import RawServer, Reply, events, json_reply, raw_server
-
-if importlib.util.find_spec("anthropic") is None:
-    pytest.skip("`anthropic` is not installed", allow_module_level=True)
-
-import anthropic
-
 from advisorchain.models import _connections
 from advisorchain.models.anthropic import AnthropicModel
+
+from ._servers import RawServer, Reply, events, json_reply, raw_server
 
 KEY = "sk-ant-secret-1234"
 CONTENT = "quibble"  # by this name, since a traceback shows lines of these tests

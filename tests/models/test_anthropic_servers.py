@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing
@@ -18,14 +17,10 @@ from advisorchain.errors import ModelError, ModelTimeoutError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, ToolDefinition
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import ImagePart, Message, SystemMessage, TextPart, ToolMessage, UserMessage
+from advisorchain.models.anthropic import AnthropicModel
 from advisorchain.testing import check_model
 
 from ._servers import Aimock, ModelServer, aimock
-
-if importlib.util.find_spec("anthropic") is None:
-    pytest.skip("`anthropic` is not installed", allow_module_level=True)
-
-from advisorchain.models.anthropic import AnthropicModel
 
 pytestmark = pytest.mark.slow  # real servers and weights
 

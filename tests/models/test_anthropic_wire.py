@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from base64 import b64encode
 from collections.abc import Sequence
@@ -31,10 +30,6 @@ from advisorchain.messages import (
     dump_message,
     load_message,
 )
-
-if importlib.util.find_spec("anthropic") is None:
-    pytest.skip("`anthropic` is not installed", allow_module_level=True)
-
 from advisorchain.models._anthropic_blocks import kept_blocks
 from advisorchain.models._anthropic_wire import request_parameters
 

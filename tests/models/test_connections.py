@@ -16,9 +16,6 @@ import anyio
 import anyio.from_thread
 import pytest
 
-pytest.importorskip("openai")
-pytest.importorskip("anthropic")
-
 from advisorchain import AdvisorChain
 from advisorchain.aggregate import fold_chunks
 from advisorchain.errors import ConfigurationError, ModelError, ModelResponseError

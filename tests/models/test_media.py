@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("openai")
-pytest.importorskip("anthropic")
-
 from advisorchain.errors import InvalidInputError, MessageError
 from advisorchain.exchange import ChatRequest
 from advisorchain.messages import AudioPart, FilePart, ImagePart, Part, UserMessage

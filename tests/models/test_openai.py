@@ -9,8 +9,6 @@ from typing import Any, Literal
 import anyio
 import pytest
 
-pytest.importorskip("openai")
-
 from advisorchain import AdvisorChain
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.aggregate import fold_chunks

@@ -11,11 +11,8 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Literal
 
 import anyio
-import pytest
-
-pytest.importorskip("openai")
-
 import openai
+import pytest
 
 from advisorchain.aggregate import fold_chunks
 from advisorchain.errors import ConfigurationError, InvalidInputError, ModelError, ModelResponseError, ModelTimeoutError

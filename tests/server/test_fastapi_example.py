@@ -20,7 +20,6 @@ from advisorchain.memory import ChatMemory, MessageWindow, open_repository
 from ._serving import CLIENT_LETS_GO, SECONDS, Served, running
 
 pytestmark = pytest.mark.filterwarnings(CLIENT_LETS_GO)
-pytest.importorskip("fastapi.sse")
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "fastapi_sse.py"
 ADA, BOB = {"Authorization": "Bearer of-ada"}, {"Authorization": "Bearer of-bob"}

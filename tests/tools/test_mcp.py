@@ -13,14 +13,11 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-
-pytest.importorskip("mcp")
-
 from mcp_types import AudioContent, BlobResourceContents, CallToolResult, EmbeddedResource, ImageContent
 from mcp_types import Tool as ServerTool
 
@@ -38,6 +35,7 @@ from advisorchain.tools.mcp import McpTool, McpToolset
 from advisorchain.tools.search import ToolSearch
 
 from .._asking import MODES, Mode, ask, asking
+from ..models._servers import unavailable
 from ._mcp_server import make_server
 
 pytestmark = pytest.mark.slow  # starts servers
@@ -46,12 +44,6 @@ OURS = [sys.executable, str(Path(__file__).parent / "_mcp_server.py")]
 NODE_MODULES = Path(__file__).parent.parent / "servers" / "node_modules" / "@modelcontextprotocol"
 HI = ChatRequest((UserMessage("hi"),))
 both = pytest.mark.parametrize("mode", MODES)
-
-
-def unavailable(reason: str) -> NoReturn:
-    if os.environ.get("ADVISORCHAIN_REQUIRE_SERVERS") == "1":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 def clock() -> list[str]:
