@@ -192,14 +192,14 @@ class ChatMemoryError(AdvisorChainError, RuntimeError):
 
 
 class ConversationConflictError(ChatMemoryError):
-    """The conversation's log is not where the writer believed it to be.
+    """The conversation's log is not where the writer believed it to be, or another turn of it is under way.
 
     Attributes:
-        expected: the revision that the writer had read.
-        found: the revision that is there.
+        expected: the revision that the writer had read; None: it was about no revision.
+        found: the revision that is there, or None.
     """
 
-    def __init__(self, message: str, *, expected: int, found: int) -> None:
+    def __init__(self, message: str, *, expected: int | None = None, found: int | None = None) -> None:
         super().__init__(message)
         self.expected = expected
         self.found = found
@@ -228,7 +228,10 @@ class StreamTextWarning(UserWarning):
 
 
 class AdvisorOrderWarning(UserWarning):
-    """Two advisors of a chain stand in an order that does not do what they are there for. Told when it is built."""
+    """Two advisors of a chain stand in an order that does not do what they are there for. Told when it is built.
+
+    The text begins with the name of a rule of `advisorchain.lint`, by which it can be filtered.
+    """
 
 
 def kind_of(value: object) -> str:

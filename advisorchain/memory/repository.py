@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, Literal, Protocol, TypeVar
 
-from advisorchain.errors import InvalidInputError, kind_of
+from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
 from advisorchain.messages import Message, SystemMessage, checked_messages
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Entry",
     "Page",
     "Recall",
+    "Retention",
     "all_entries",
     "checked_batch",
     "distinct_systems",
@@ -79,12 +80,40 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation in a list: its id, how many entries it has, and when it was first and last written to."""
+    """A conversation in a list: its id, how many entries it has, when it was first and last written to, and when it ends.
+
+    `expires` is None for one that is kept until it is deleted.
+    """
 
     conversation_id: str
     count: int
     created: datetime
     updated: datetime
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how long a conversation is kept, and how much of it. Given with a write.
+
+    Args:
+        ttl: the conversation ends when it was not written to for this long, of which each write begins anew. The store
+            remembers it: a write that names none keeps the one that is there. `timedelta.max`: from now on it never ends.
+        max_messages: after this write, the oldest turns beyond so many messages that are no system messages are removed for
+            good, whole turns only (a user message and what follows), and never the newest one. Not remembered.
+
+    Raises:
+        ConfigurationError: a limit that is not above zero.
+    """
+
+    ttl: timedelta | None = None
+    max_messages: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):
+            raise ConfigurationError("`ttl` must be a timedelta above zero, or None")
+        if self.max_messages is not None and (self.max_messages.__class__ is not int or self.max_messages < 1):
+            raise ConfigurationError(f"`max_messages` is {self.max_messages!r}; give a whole number of at least 1, or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +127,13 @@ class Page(Generic[_T]):
 class ChatMemoryRepository(Protocol):
     """A store of conversations. Its methods may be called from any thread and event loop, on asyncio and trio.
 
+    A conversation whose time has run out (`Retention.ttl`) is one that is not there, to every method; the store removes it
+    when it can, at the latest on `prune`. A turn that was begun while it was there is stored all the same, in a new life.
+
     Every method that takes a conversation id raises ConversationIdError for one that is not valid, InvalidInputError for
     any other argument that is not, and StorageError when the store cannot be opened, read or written, or was closed. A
-    method that was cancelled has either had its whole effect or none. `advisorchain.testing.check_repository` checks all
-    of this that can be tried without breaking the store: not StorageError, and not cancellation.
+    method that was cancelled has either had its whole effect or none. `advisorchain.testing.check_repository` checks
+    all of this, StorageError and cancellation too, as far as it is given the means.
     """
 
     async def append(
@@ -113,6 +145,7 @@ class ChatMemoryRepository(Protocol):
         expected: int | None = None,
         incarnation: int | None = None,
         token: int | None = None,
+        retention: Retention | None = None,
     ) -> int:
         """Add messages at the end, all or none; returns the new revision.
 
@@ -128,6 +161,7 @@ class ChatMemoryRepository(Protocol):
             incarnation: the life that the turn was begun in; None or 0 is not checked.
             token: a fencing token of `acquire` that must be the newest, and not released. A lease that ran out still
                 counts while nobody else has taken it.
+            retention: what is kept from now on, in the same write.
 
         Raises:
             InvalidInputError: `messages` is no list of messages.
@@ -157,21 +191,63 @@ class ChatMemoryRepository(Protocol):
         ...
 
     async def replace(
-        self, conversation_id: str, messages: Iterable[Message | Entry], *, expected: int | None = None
+        self,
+        conversation_id: str,
+        messages: Iterable[Message | Entry],
+        *,
+        expected: int | None = None,
+        incarnation: int | None = None,
+        retention: Retention | None = None,
     ) -> int:
         """Put these messages in place of all that are there, all or none; returns the new revision (0: nothing is left).
 
         Entries, and leading messages equal to the stored ones, keep their time and turn id; the rest is one new turn. All
         get new sequences, which go on and are never used again; what a summary covers is moved along. The incarnation
-        stays. Replacing by nothing is `delete`.
+        stays. Replacing by nothing is `delete`. `incarnation` is looked at first, then `expected`.
+
+        Args:
+            conversation_id: 1 to 255 code points.
+            messages: what shall be there, in order.
+            expected: the revision that must be there.
+            incarnation: the life that must be there; None or 0 is not checked.
+            retention: what is kept from now on, in the same write.
 
         Raises:
             ConversationConflictError: another revision than `expected` is there.
+            ConversationDeletedError: the conversation was deleted since.
         """
         ...
 
     async def delete(self, conversation_id: str) -> bool:
         """Remove the conversation with all its messages; False when there was none."""
+        ...
+
+    async def rename(self, conversation_id: str, new_id: str) -> bool:
+        """Give a conversation another id, with its entries, revision, incarnation and times; False when there is none.
+
+        A turn that was begun under the old id is refused there, as after `delete`. Leases stay with their ids.
+
+        Raises:
+            ConversationConflictError: there is a conversation `new_id` (also when it is the same id).
+        """
+        ...
+
+    async def fork(self, conversation_id: str, new_id: str, *, at: int | None = None) -> bool:
+        """Make `new_id` a conversation with the same entries: all, or up to and with the sequence `at`.
+
+        The copy is made in the store. Entries keep sequence, turn id and time; revision is 1, the incarnation is new, the
+        time to live is that of the original. False when there is none, or no entry up to `at`.
+
+        Raises:
+            ConversationConflictError: there is a conversation `new_id` (also when it is the same id).
+        """
+        ...
+
+    async def prune(self, *, before: datetime | None = None, prefix: str = "", limit: int = 1000) -> int:
+        """Remove conversations whose time has run out, and those that were last written to before the aware time `before`.
+
+        Of the ids that begin with `prefix`, `limit` at most; returns how many it removed. 0: there are no more.
+        """
         ...
 
     async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Conversation]:

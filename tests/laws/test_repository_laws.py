@@ -1,169 +1,107 @@
-"""The public laws hold for our repositories, and notice repositories that are broken."""
+"""The public laws hold for our repositories, and each notices a repository that breaks it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
-from advisorchain.memory.repository import Page
-from advisorchain.testing.repository_laws import check_repository
+from advisorchain.memory.urls import open_repository
+from advisorchain.testing import repository_laws
+from advisorchain.testing.pytest_plugin import LawTest
+from advisorchain.testing.repository_laws import REPOSITORY_LAWS, Means, check_repository
+
+from . import _broken_company, _broken_lives, _broken_logs
+from ._sound import Broken, Clock, Sound, means_for
+
+pytest_plugins = ["advisorchain.testing.pytest_plugin"]
+
+LAWS = {law.name: law for law in REPOSITORY_LAWS}
+assert _broken_company, (_broken_lives, _broken_logs)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    async def wait(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def opener(make: Callable[[], Any]) -> Callable[[], Any]:
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Any]:
-        repository = make()
-        try:
-            yield repository
-        finally:
-            await repository.aclose()
-
-    return opened
-
-
-async def test_in_memory_keeps_the_laws() -> None:
+def test_in_memory_keeps_the_law(repository_law: LawTest) -> None:
     clock = Clock()
-    await check_repository(opener(lambda: InMemoryChatMemoryRepository(clock=clock)), wait=clock.wait)
+    repository_law(lambda: InMemoryChatMemoryRepository(clock=clock), wait=clock.wait)
 
 
-async def test_sqlite_in_memory_keeps_the_laws() -> None:
+def test_sqlite_in_memory_keeps_the_law(repository_law: LawTest) -> None:
     clock = Clock()
-    await check_repository(opener(lambda: SqliteChatMemoryRepository(":memory:", clock=clock)), wait=clock.wait)
+    repository_law(lambda: SqliteChatMemoryRepository(":memory:", clock=clock), wait=clock.wait)
 
 
-async def test_sqlite_file_keeps_the_laws(tmp_path: Any) -> None:
-    clock, made = Clock(), []
-
-    def make() -> SqliteChatMemoryRepository:
-        made.append(1)
-        return SqliteChatMemoryRepository(tmp_path / f"{len(made)}.db", clock=clock)
-
-    await check_repository(opener(make), wait=clock.wait)
-    assert len(made) > 15
-
-
-class Forgetful(InMemoryChatMemoryRepository):
-    async def append(self, conversation_id: str, messages: Any, **keywords: Any) -> int:
-        kept = list(messages)[:10] if isinstance(messages, list) else messages
-        return await super().append(conversation_id, kept, **keywords)
-
-
-class NotIdempotent(InMemoryChatMemoryRepository):
-    async def append(self, conversation_id: str, messages: Any, *, turn_id: Any, **keywords: Any) -> int:
-        self.n = getattr(self, "n", 0) + 1
-        return await super().append(conversation_id, messages, turn_id=f"{turn_id}.{self.n}", **keywords)
-
-
-class LastWriterWins(InMemoryChatMemoryRepository):
-    async def append(self, conversation_id: str, messages: Any, *, expected: Any = None, **keywords: Any) -> int:
-        return await super().append(conversation_id, messages, **keywords)
-
-
-class ForgetsDeletion(InMemoryChatMemoryRepository):
-    async def append(self, conversation_id: str, messages: Any, *, incarnation: Any = None, **keywords: Any) -> int:
-        return await super().append(conversation_id, messages, **keywords)
-
-
-class IgnoresLeases(InMemoryChatMemoryRepository):
-    async def append(self, conversation_id: str, messages: Any, *, token: Any = None, **keywords: Any) -> int:
-        return await super().append(conversation_id, messages, **keywords)
-
-
-class FoldsCase(InMemoryChatMemoryRepository):
-    async def append(self, conversation_id: Any, messages: Any, **keywords: Any) -> int:
-        name = conversation_id.lower() if isinstance(conversation_id, str) else conversation_id
-        return await super().append(name, messages, **keywords)
-
-    async def recall(self, conversation_id: Any, last: Any, **keywords: Any) -> Any:
-        name = conversation_id.lower() if isinstance(conversation_id, str) else conversation_id
-        return await super().recall(name, last, **keywords)
-
-
-class PagesByOffset(InMemoryChatMemoryRepository):
-    async def page(self, conversation_id: Any, *, after: Any = None, limit: int = 100, newest_first: bool = False) -> Any:
-        whole = (await super().page(conversation_id, limit=100_000, newest_first=newest_first)).items
-        start = int(after or 0)
-        return Page(whole[start : start + limit], str(start + limit) if start + limit < len(whole) else None)
-
-
-class SystemsInTheTail(InMemoryChatMemoryRepository):
-    async def recall(self, conversation_id: Any, last: Any, **keywords: Any) -> Any:
-        from dataclasses import replace
-
-        found = await super().recall(conversation_id, last, **keywords)
-        return replace(found, tail=(*found.systems, *found.tail))
-
-
-class TokensStartAgain(InMemoryChatMemoryRepository):
-    async def release(self, conversation_id: Any, token: Any) -> None:
-        await super().release(conversation_id, token)
-        if not self._leases.get(conversation_id):
-            self._last_token = 0
-
-
-class KeepsAfterDelete(InMemoryChatMemoryRepository):
-    async def delete(self, conversation_id: Any) -> bool:
-        return (await super().recall(conversation_id, 1)).count > 0
-
-
-class ReadsThenWrites(InMemoryChatMemoryRepository):
-    """Adds by reading the whole list and replacing it."""
-
-    async def append(self, conversation_id: Any, messages: Any, *, turn_id: Any, **keywords: Any) -> int:
-        from anyio.lowlevel import checkpoint
-
-        if conversation_id != "c" or not str(turn_id).startswith(("task", "thread")):
-            return await super().append(conversation_id, messages, turn_id=turn_id, **keywords)
-        there = (await super().page(conversation_id, limit=100_000)).items
-        await checkpoint()
-        return await super().replace(conversation_id, [*there, *messages])
-
-
-class ByPattern(InMemoryChatMemoryRepository):
-    async def conversations(self, *, prefix: Any = "", after: Any = None, limit: int = 100) -> Any:
-        from fnmatch import fnmatchcase
-
-        whole = (await super().conversations(after=after, limit=limit)).items
-        return Page(tuple(row for row in whole if fnmatchcase(row.conversation_id, prefix + "*")))
-
-
-BROKEN = {
-    Forgetful: "a batch of fifty",
-    NotIdempotent: "batches are appended in order",
-    LastWriterWins: "another revision",
-    ForgetsDeletion: "deleted life",
-    IgnoresLeases: "leases exclude others",
-    FoldsCase: "ids are exact",
-    PagesByOffset: "pages are stable",
-    SystemsInTheTail: "recall",
-    TokensStartAgain: "leases exclude others",
-    KeepsAfterDelete: "deleted life",
-    ReadsThenWrites: "tasks lose nothing",
-    ByPattern: "conversations are found by prefix",
-}
-
-
-@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
-async def test_broken_repositories_are_noticed(broken: Any) -> None:
+def test_a_sqlite_file_keeps_the_law(repository_law: LawTest, tmp_path: Path) -> None:
     clock = Clock()
-    with pytest.raises(AssertionError, match=f"law `.*{BROKEN[broken]}"):
-        await check_repository(opener(lambda: broken(clock=clock)), wait=clock.wait)
+
+    def made(_: Any = None) -> SqliteChatMemoryRepository:
+        return SqliteChatMemoryRepository(tmp_path / "chat.db", clock=clock)
+
+    repository_law(made, wait=clock.wait, reopen=made)
+
+
+async def test_a_sound_repository_keeps_all_laws() -> None:
+    means = means_for(Sound)
+    unchecked = await check_repository(means.make, wait=means.wait, reopen=means.reopen, disconnect=means.disconnect)
+    assert unchecked == {}
+
+
+async def test_what_was_not_checked_is_told() -> None:
+    clock = Clock()
+    unchecked = await check_repository(lambda: InMemoryChatMemoryRepository(clock=clock), wait=clock.wait)
+    needed = {law.name: tuple(name for name in law.needs if name != "wait") for law in REPOSITORY_LAWS}
+    assert unchecked == {name: needs for name, needs in needed.items() if needs}
+    assert len(unchecked) == 8
+
+
+def test_each_law_has_a_store_that_breaks_it() -> None:
+    assert len(LAWS) == len(REPOSITORY_LAWS)
+    assert set(Broken.laws) == set(LAWS)
+    assert all(set(broken.also) < set(LAWS) for broken in Broken.laws.values())
+
+
+@pytest.mark.parametrize("name", LAWS)
+async def test_the_law_notices_a_store_that_breaks_it(name: str) -> None:
+    broken = Broken.laws[name]
+    for law in (name, *broken.also):
+        assert await is_broken(law, broken.make), law
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_no_other_law_notices_a_store_that_breaks_one(name: str) -> None:
+    async def others() -> list[str]:
+        sound = [law for law in LAWS if law not in (name, *Broken.laws[name].also)]
+        return [law for law in sound if await is_broken(law, Broken.laws[name].make)]
+
+    assert anyio.run(others) == []
+
+
+async def is_broken(name: str, make: type[Sound]) -> bool:
+    try:
+        await LAWS[name].run(means_for(make))
+    except AssertionError as error:
+        told = str(error)
+    else:
+        return False
+    assert told.startswith(f"law `{name}`: ")
+    return True
+
+
+async def test_a_store_may_be_given_by_a_context_manager() -> None:
+    await LAWS["delete leaves nothing"].run(Means(lambda: open_repository("memory://")))
+
+
+async def test_a_law_that_does_not_end_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waits(Sound):
+        async def recall(self, conversation_id: Any, last: Any, **named: Any) -> Any:
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr(repository_laws, "_PATIENCE", 0.01)
+    with pytest.raises(AssertionError, match=r"^law `delete leaves nothing`: it did not end within 0.01 seconds$"):
+        await LAWS["delete leaves nothing"].run(means_for(Waits))
 
 
 async def test_an_error_inside_a_repository_names_the_law() -> None:
@@ -172,4 +110,4 @@ async def test_an_error_inside_a_repository_names_the_law() -> None:
             raise KeyError("boom")
 
     with pytest.raises(AssertionError, match=r"law `.*raised KeyError"):
-        await check_repository(opener(Fails))
+        await check_repository(Fails)

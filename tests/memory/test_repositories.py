@@ -7,11 +7,12 @@ import pickle
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from unittest import mock
 
 import anyio
 import pytest
@@ -20,8 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisorchain.errors import (
+    ChatMemoryError,
     ConfigurationError,
     ConversationConflictError,
+    ConversationDeletedError,
     ConversationIdError,
     InvalidInputError,
     LeaseLostError,
@@ -30,7 +33,7 @@ from advisorchain.errors import (
 )
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
-from advisorchain.memory.repository import Entry, in_force
+from advisorchain.memory.repository import Entry, Recall, Retention, in_force
 from advisorchain.memory.urls import open_repository
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 
@@ -177,7 +180,9 @@ def _in_thread(add: Any, repository: Any, name: str, backend: str) -> Callable[[
     return lambda: anyio.run(add, repository, name, 13, backend=backend)
 
 
-@pytest.mark.parametrize("call", ["append", "recall", "replace", "delete", "acquire", "page"])
+@pytest.mark.parametrize(
+    "call", ["append", "recall", "replace", "delete", "rename", "fork", "prune", "conversations", "acquire", "page"]
+)
 async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(opened: Any, call: str) -> None:
     """Cancels after 0, 1, 2, … turns of the event loop, until the call ends before it is cancelled."""
     async with opened() as repository:
@@ -186,10 +191,10 @@ async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(opened: Any,
             name = f"c{turns}"
             await repository.append(name, pair(1), turn_id="t1")
             done = await _cancelled_after(turns, lambda name=name: _CALLS[call](repository, name))
-            texts = [entry.message.text for entry in await everything(repository, name)]
-            assert texts in _OUTCOMES.get(call, [["u1", "a1"]])
-            if call == "append" and done:
-                assert texts == ["u1", "a1", "u2", "a2"]
+            found = [[entry.message.text for entry in await everything(repository, of)] for of in (name, f"{name} new")]
+            assert found in _OUTCOMES.get(call, [_BEFORE])
+            if done:
+                assert found == _OUTCOMES.get(call, [_BEFORE])[-1]
             assert await repository.append(name, pair(3), turn_id="t3")  # it goes on
             ended += done
             if ended > 3:
@@ -202,13 +207,21 @@ _CALLS: dict[str, Callable[[Any, str], Any]] = {
     "recall": lambda repository, name: repository.recall(name, 20),
     "replace": lambda repository, name: repository.replace(name, pair(2)),
     "delete": lambda repository, name: repository.delete(name),
+    "rename": lambda repository, name: repository.rename(name, f"{name} new"),
+    "fork": lambda repository, name: repository.fork(name, f"{name} new"),
+    "prune": lambda repository, name: repository.prune(prefix=name, before=datetime(9999, 1, 1, tzinfo=UTC)),
+    "conversations": lambda repository, name: repository.conversations(prefix=name),
     "acquire": lambda repository, name: repository.acquire(name, "one", 5),
     "page": lambda repository, name: repository.page(name),
 }
-_OUTCOMES = {
-    "append": [["u1", "a1"], ["u1", "a1", "u2", "a2"]],
-    "replace": [["u1", "a1"], ["u2", "a2"]],
-    "delete": [["u1", "a1"], []],
+_BEFORE: list[list[str]] = [["u1", "a1"], []]
+_OUTCOMES: dict[str, list[list[list[str]]]] = {
+    "append": [_BEFORE, [["u1", "a1", "u2", "a2"], []]],
+    "replace": [_BEFORE, [["u2", "a2"], []]],
+    "delete": [_BEFORE, [[], []]],
+    "rename": [_BEFORE, [[], ["u1", "a1"]]],
+    "fork": [_BEFORE, [["u1", "a1"], ["u1", "a1"]]],
+    "prune": [_BEFORE, [[], []]],
 }
 
 
@@ -331,6 +344,374 @@ async def test_messages_are_shared_not_copied() -> None:
     assert (await repository.recall("c", 1)).tail[0].message is message
 
 
+# --- time to live
+
+
+async def fill(repository: Any, name: str = "c", turns: int = 2, **options: Any) -> None:
+    for number in range(1, turns + 1):
+        await repository.append(name, pair(number), turn_id=f"t{number}", **options)
+
+
+async def texts(repository: Any, name: str = "c") -> list[str]:
+    return [entry.message.text for entry in await everything(repository, name)]
+
+
+async def names(repository: Any) -> list[str]:
+    return [row.conversation_id for row in (await repository.conversations()).items]
+
+
+def lasting(seconds: float) -> Retention:
+    return Retention(ttl=timedelta(seconds=seconds))
+
+
+async def test_a_conversation_that_ended_is_not_there_to_any_method(opened: Any) -> None:
+    clock = Clock()
+    async with opened(clock=clock) as repository:
+        await fill(repository, "c", retention=lasting(10))
+        await fill(repository, "d")
+        page = await repository.page("c", limit=1)
+        clock.seconds += 9.999999
+        assert await texts(repository) == ["u1", "a1", "u2", "a2"]
+        clock.seconds += 0.000001
+        assert await repository.recall("c", 5) == Recall()
+        assert (await repository.page("c")).items == (await repository.page("c", after=page.next)).items == ()
+        assert await names(repository) == ["d"]
+        assert not await repository.rename("c", "e")
+        assert not await repository.fork("c", "e")
+        with pytest.raises(ConversationConflictError, match="revision 0"):
+            await repository.replace("c", pair(3), expected=2)
+        assert await repository.rename("d", "c")
+        assert not await repository.delete("d")
+        assert await texts(repository) == ["u1", "a1", "u2", "a2"]
+        assert await repository.prune() == 0  # the renamed one has come in its place
+
+
+async def test_delete_removes_what_ended_though_nobody_sees_it(opened: Any) -> None:
+    clock = Clock()
+    async with opened(clock=clock) as repository:
+        await fill(repository, retention=lasting(10))
+        clock.seconds += 10
+        assert not await repository.delete("c")
+        clock.seconds -= 10
+        assert await names(repository) == []
+
+
+async def test_a_write_goes_on_in_a_new_life_without_the_time_to_live_of_before(opened: Any) -> None:
+    for way in ("append", "replace", "fork"):
+        clock = Clock()
+        async with opened(clock=clock) as repository:
+            await repository.delete("c")  # a file that the way before has left
+            await repository.delete("d")
+            await fill(repository, retention=lasting(10))
+            await fill(repository, "d", 1)
+            old = await repository.recall("c", 1)
+            clock.seconds += 10
+            if way == "append":
+                assert await repository.append("c", pair(1), turn_id="t1", expected=0) == 1
+            elif way == "replace":
+                assert await repository.replace("c", pair(1), expected=0) == 1
+            else:
+                assert await repository.fork("d", "c")
+            new = await repository.recall("c", 5)
+            assert new.incarnation not in (0, old.incarnation)
+            assert [entry.sequence for entry in new.tail] == [1, 2]
+            clock.seconds += 1000
+            assert await texts(repository) == ["u1", "a1"]
+            assert (await repository.conversations()).items[0].expires is None
+
+
+async def test_a_turn_that_was_begun_before_the_end_begins_the_next_life(opened: Any) -> None:
+    clock = Clock()
+    async with opened(clock=clock) as repository:
+        await fill(repository, retention=lasting(10))
+        begun = (await repository.recall("c", 1)).incarnation
+        clock.seconds += 10
+        with pytest.raises(ConversationDeletedError):
+            await repository.replace("c", pair(3), incarnation=begun)
+        with pytest.raises(ConversationDeletedError):
+            await repository.append("c", pair(3), turn_id="t3", incarnation=begun + 1)
+        assert await repository.append("c", pair(3), turn_id="t3", incarnation=begun, retention=lasting(10)) == 1
+        assert await texts(repository) == ["u3", "a3"]
+        with pytest.raises(ConversationDeletedError, match="`incarnation`"):  # another life is there
+            await repository.append("c", pair(4), turn_id="t4", incarnation=begun)
+        begun = (await repository.recall("c", 1)).incarnation
+        clock.seconds += 10
+        assert await repository.prune() == 1
+        with pytest.raises(ConversationDeletedError):  # nothing is there any more
+            await repository.append("c", pair(4), turn_id="t4", incarnation=begun)
+
+
+async def test_each_write_begins_the_time_anew_and_keeps_it_unless_it_names_another(opened: Any) -> None:
+    clock = Clock()
+
+    async def expires() -> timedelta | None:
+        (row,) = (await repository.conversations()).items
+        return row.expires and row.expires - row.updated
+
+    async with opened(clock=clock) as repository:
+        await fill(repository, turns=1, retention=lasting(10))
+        clock.seconds += 9
+        await repository.append("c", pair(2), turn_id="t2")
+        clock.seconds += 9
+        assert await expires() == timedelta(seconds=10)
+        await repository.append("c", pair(2), turn_id="t2")  # a turn that is there, and an empty one, write nothing
+        await repository.append("c", [], turn_id="t3", retention=Retention(ttl=timedelta.max))
+        clock.seconds += 1
+        assert await names(repository) == []
+        await fill(repository, turns=1, retention=lasting(10))
+        await repository.replace("c", pair(2), retention=Retention(max_messages=9))
+        assert await expires() == timedelta(seconds=10)
+        await repository.replace("c", pair(2), retention=lasting(20.5))
+        assert await expires() == timedelta(seconds=20.5)
+        clock.seconds += 20
+        await repository.append("c", pair(3), turn_id="t3", retention=Retention(ttl=timedelta.max))
+        assert await expires() is None
+        clock.seconds += 1e9
+        assert await texts(repository) == ["u2", "a2", "u3", "a3"]
+
+
+@pytest.mark.parametrize("ttl", [timedelta(days=400_000), timedelta(days=36_525), timedelta.max - timedelta(1)])
+async def test_a_time_to_live_of_a_century_is_no_end(opened: Any, ttl: timedelta) -> None:
+    async with opened() as repository:
+        await fill(repository, retention=Retention(ttl=ttl))
+        assert (await repository.conversations()).items[0].expires is None
+        await fill(repository, "d", retention=Retention(ttl=timedelta(days=36_524)))
+        row = (await repository.conversations(prefix="d")).items[0]
+        assert row.expires == row.updated + timedelta(days=36_524)
+
+
+async def test_what_ended_long_ago_goes_as_new_ones_come_but_not_what_ended_just_now(opened: Any) -> None:
+    clock = Clock()
+
+    async def kept() -> int:
+        if isinstance(repository, InMemoryChatMemoryRepository):
+            return len(repository._logs)
+        count = "SELECT (SELECT count(*) FROM conversations), (SELECT count(DISTINCT conversation) FROM entries)"
+        rows = await repository._file.run("BEGIN", lambda db: db.execute(count).fetchone())
+        assert rows[0] == rows[1]
+        return int(rows[0])
+
+    async with opened(clock=clock) as repository:
+        for number in range(40):
+            await fill(repository, f"old{number}", 1, retention=lasting(10))
+        clock.seconds += 10 + 3599
+        for number in range(40):
+            await fill(repository, f"new{number}", 1)
+        assert await kept() == 80  # a turn may still be under way
+        clock.seconds += 1
+        most = 80
+        for number in range(40):
+            await fill(repository, f"newer{number}", 1)
+            most = max(most, await kept())
+        assert await kept() == 80
+        assert most <= 81
+        assert await repository.prune() == 0
+
+
+# --- as many messages as shall be kept
+
+
+async def test_the_oldest_turns_go_and_never_the_newest(opened: Any) -> None:
+    most = Retention(max_messages=4)
+    call = AssistantMessage(tool_calls=(ToolCall("k", "look", "{}"),))
+    long: list[Message] = [UserMessage("u9"), call, ToolMessage("r", tool_call_id="k"), *[AssistantMessage("a9")] * 3]
+    async with opened() as repository:
+        await repository.append("c", [AssistantMessage("hello")], turn_id="t0", retention=most)
+        for number in range(1, 5):
+            await repository.append("c", pair(number), turn_id=f"t{number}", retention=most)
+            assert (await repository.recall("c", 0)).count == [3, 4, 4, 4][number - 1]
+        before = await repository.recall("c", None)
+        assert await texts(repository) == ["u3", "a3", "u4", "a4"]
+        assert [entry.sequence for entry in before.tail] == [6, 7, 8, 9]
+        assert before.revision == 5
+        for number in range(5):  # also those that were removed
+            assert await repository.append("c", pair(number), turn_id=f"t{number}", retention=Retention(max_messages=1)) == 5
+        assert await repository.recall("c", None) == before
+        assert await repository.append("c", long, turn_id="t9", retention=most) == 6
+        assert await texts(repository) == ["u9", "", "r", "a9", "a9", "a9"]
+        await repository.append("c", [AssistantMessage("more")], turn_id="t10", retention=most)
+        assert (await repository.recall("c", None)).count == 7
+        await repository.append("c", pair(11), turn_id="t11", retention=most)
+        assert await texts(repository) == ["u11", "a11"]
+
+
+async def test_a_log_without_a_question_loses_nothing(opened: Any) -> None:
+    async with opened() as repository:
+        for number in range(5):
+            said = [AssistantMessage(f"{number}")]
+            await repository.append("c", said, turn_id=f"t{number}", retention=Retention(max_messages=1))
+        assert await texts(repository) == ["0", "1", "2", "3", "4"]
+
+
+async def test_what_is_in_force_and_the_newest_summary_outlive_their_turns(opened: Any) -> None:
+    rules, other = SystemMessage("rules"), SystemMessage("other")
+    written = datetime(2026, 1, 1, tzinfo=UTC)
+    summaries = [Entry(1, f"s{n}", AssistantMessage(f"so far {n}"), written, "summary", covers=2) for n in range(2)]
+    async with opened() as repository:
+        await repository.replace("c", [other, *pair(0), *summaries])
+        await repository.append("c", [rules, *pair(1)], turn_id="t1")
+        await repository.append("c", [rules, *pair(2)], turn_id="t2")
+        whole = await everything(repository)
+        revision = await repository.append("c", [rules, *pair(3)], turn_id="t3", retention=Retention(max_messages=2))
+        assert await texts(repository) == ["so far 1", "rules", "u3", "a3"]
+        kept = await everything(repository)
+        assert kept[:2] == (whole[4], whole[5])
+        recall = await repository.recall("c", 1)
+        assert (recall.revision, recall.count) == (revision, 4)
+        assert (recall.systems, recall.summary, recall.question) == ((kept[1],), kept[0], kept[2])
+        page = await repository.page("c", limit=2, newest_first=True)
+        assert [entry.message.text for entry in page.items] == ["a3", "u3"]
+        assert (await repository.page("c", after=page.next, newest_first=True)).items == kept[1::-1]
+
+
+async def test_replace_keeps_no_more_than_it_shall(opened: Any) -> None:
+    async with opened() as repository:
+        await fill(repository, turns=2)
+        batch = [message for number in range(1, 6) for message in pair(number)]
+        assert await repository.replace("c", batch, expected=2, retention=Retention(max_messages=5)) == 3
+        entries = await everything(repository)
+        assert [entry.message.text for entry in entries] == ["u4", "a4", "u5", "a5"]
+        assert [entry.sequence for entry in entries] == [11, 12, 13, 14]
+
+
+# --- copies, new names, removal
+
+
+async def test_a_fork_stands_on_its_own(opened: Any) -> None:
+    clock = Clock()
+    async with opened(clock=clock) as repository:
+        await repository.append("c", [SystemMessage("A"), *pair(1)], turn_id="t1", retention=lasting(100))
+        await repository.append("c", [SystemMessage("A"), SystemMessage("B"), *pair(2)], turn_id="t2")
+        await fill(repository, "e", 1)
+        original = await everything(repository)
+        old = await repository.recall("c", None)
+        clock.seconds += 60
+        assert await repository.fork("c", "d", at=4)  # the A that t2 repeated: B, that made it new, is not in the copy
+        copy = await repository.recall("d", None)
+        assert (copy.revision, copy.count) == (1, 4)
+        assert copy.incarnation not in (0, old.incarnation)
+        assert await everything(repository, "d") == original[:4]
+        assert copy.systems == (original[0],)
+        rows = {row.conversation_id: row for row in (await repository.conversations()).items}
+        assert rows["d"].expires == rows["d"].updated + timedelta(seconds=100)
+        assert await repository.append("d", pair(3), turn_id="t1") == 1  # it has that turn, and not the one behind
+        assert await repository.append("d", pair(2), turn_id="t3", expected=1, incarnation=copy.incarnation) == 2
+        assert [entry.sequence for entry in await everything(repository, "d")] == [1, 2, 3, 4, 5, 6]
+        assert (await repository.recall("c", None)) == old
+        clock.seconds += 40
+        assert await names(repository) == ["d", "e"]
+        assert await repository.fork("d", "c")  # what ended is not in the way
+        assert await texts(repository) == ["A", "u1", "a1", "A", "u2", "a2"]
+        for new_id in ("c", "d", "e"):
+            with pytest.raises(ConversationConflictError, match="`new_id`"):
+                await repository.fork("d", new_id)
+        assert not await repository.fork("d", "f", at=0)
+        assert not await repository.fork("none", "none")
+        assert not await repository.fork("none", "e")
+        assert not await repository.fork("d", "e", at=0)
+
+
+async def test_a_turn_is_known_in_a_fork_as_far_as_it_was_copied(opened: Any) -> None:
+    async with opened() as repository:
+        await fill(repository, turns=2)
+        assert await repository.fork("c", "d", at=3)
+        assert await texts(repository, "d") == ["u1", "a1", "u2"]
+        assert await repository.append("d", pair(2), turn_id="t2") == 1  # a part of it is there
+        assert await repository.fork("c", "e", at=2)
+        assert await repository.append("e", pair(2), turn_id="t2") == 2
+        question = (await repository.recall("d", 1)).tail[0]
+        assert question.message.text == "u2"
+        assert (await repository.recall("e", 1)).question.sequence == 3
+
+
+async def test_a_new_name_takes_everything_along_but_the_lease(opened: Any) -> None:
+    clock = Clock()
+    async with opened(clock=clock) as repository:
+        await fill(repository, retention=lasting(10))
+        await fill(repository, "e", 1)
+        token = await repository.acquire("c", "one", 60)
+        old, entries = await repository.recall("c", None), await everything(repository)
+        page = await repository.page("c", limit=1)
+        (row, _) = (await repository.conversations()).items
+        clock.seconds += 9
+        assert await repository.rename("c", "d")
+        assert await repository.recall("d", None) == old
+        assert (await repository.page("d", after=page.next)).items == entries[1:]
+        assert (await repository.conversations()).items[0] == replace(row, conversation_id="d")
+        with pytest.raises(ConversationDeletedError):
+            await repository.append("c", pair(3), turn_id="t3", incarnation=old.incarnation)
+        assert await repository.append("d", pair(1), turn_id="t1") == 2
+        with pytest.raises(LeaseLostError):
+            await repository.append("d", pair(3), turn_id="t3", token=token)
+        assert await repository.acquire("c", "two", 60) is None
+        assert await repository.acquire("d", "two", 60)
+        for new_id in ("d", "e"):
+            with pytest.raises(ConversationConflictError, match="`new_id`"):
+                await repository.rename("d", new_id)
+        assert not await repository.rename("c", "e")
+        clock.seconds += 1  # ten since it was written to
+        assert await names(repository) == ["e"]
+        assert await repository.rename("e", "d")
+        assert await names(repository) == ["d"]
+
+
+async def test_prune_removes_what_ended_and_what_was_left_alone(opened: Any) -> None:
+    clock = Clock()
+    with both_by(clock):
+        async with opened(clock=clock) as repository:
+            for number in range(5):
+                await fill(repository, f"a{number}", 1, retention=lasting(10))
+                await fill(repository, f"b{number}", 1)
+            clock.seconds += 10
+            moment = clock.now()
+            await fill(repository, "b4", 3)
+            await fill(repository, "c%", 1)
+            assert await repository.prune(prefix="a", limit=2) == 2
+            assert await repository.prune(prefix="a%") == 0
+            assert await repository.prune() == 3
+            assert await names(repository) == ["b0", "b1", "b2", "b3", "b4", "c%"]
+            zone = timezone(timedelta(hours=9))
+            assert await repository.prune(before=moment - timedelta(seconds=10)) == 0
+            assert await repository.prune(before=moment.astimezone(zone), limit=3) == 3
+            assert await repository.prune(before=moment) == 1
+            assert await repository.prune(before=moment) == 0
+            assert await names(repository) == ["b4", "c%"]
+            assert await repository.prune(before=datetime.max.replace(tzinfo=UTC), prefix="c") == 1
+            assert await repository.prune(before=datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))) == 0
+            await fill(repository, "d", 1, retention=lasting(5))
+            clock.seconds += 5
+            assert await repository.prune(before=clock.now(), limit=1) == 1
+            assert await repository.prune(before=clock.now(), limit=1) == 1
+            assert await names(repository) == []
+
+
+async def test_arguments_of_the_new_methods_that_cannot_be_are_refused(opened: Any) -> None:
+    async with opened() as repository:
+        await fill(repository)
+        for name, call in {
+            "retention": lambda: repository.append("c", pair(3), turn_id="t3", retention=timedelta(1)),
+            "`retention` is an int": lambda: repository.replace("c", pair(3), retention=7),
+            "incarnation": lambda: repository.append("c", pair(3), turn_id="t3", incarnation="1"),
+            "`incarnation` must": lambda: repository.replace("c", pair(3), incarnation=-1),
+            "at": lambda: repository.fork("c", "d", at=-1),
+            "`at` must": lambda: repository.fork("c", "d", at="1"),
+            "before": lambda: repository.prune(before=datetime(2026, 1, 1)),
+            "`before` is no time": lambda: repository.prune(before=5),
+            "limit": lambda: repository.prune(limit=0),
+            "prefix": lambda: repository.prune(prefix=None),
+        }.items():
+            with pytest.raises(InvalidInputError, match=name):
+                await call()
+        for bad in ("", "x" * 256, None):
+            for call in (repository.rename, repository.fork):
+                with pytest.raises(ConversationIdError):
+                    await call("c", bad)
+                with pytest.raises(ConversationIdError):
+                    await call(bad, "d")
+        assert await names(repository) == ["c"]
+        assert (await repository.recall("c", 0)).revision == 2
+
+
 # --- both stores say the same of any history
 
 _systems = st.sampled_from(["A", "B", "C"]).map(SystemMessage)
@@ -339,59 +720,259 @@ _message = st.one_of(
     st.just(ToolMessage("r", tool_call_id="k")),
 )  # fmt: skip
 _batch = st.lists(_message, max_size=4)
-_step = st.tuples(st.sampled_from(["append", "append", "append", "append", "replace", "edit", "delete", "again"]), _batch)
+_IDS = ("c", "d", "ee")
+_retention = st.one_of(
+    st.none(),
+    st.builds(
+        Retention,
+        ttl=st.sampled_from([None, timedelta(seconds=5), timedelta(seconds=20), timedelta.max]),
+        max_messages=st.sampled_from([None, 1, 2, 3, 5]),
+    ),
+)
+_KINDS = (
+    *["append"] * 6, "turn", "turn", "again", "replace", "edit", "edit", "delete", "rename", "fork", "fork", "fork", "prune",
+    "wait", "wait", "begin", "lease",
+)  # fmt: skip
 
 
-def _plain(value: Any, start: float) -> Any:
-    """Without what is random or tells the time."""
-    lives: dict[int, int] = {}
-    entry = lambda e: e and (e.sequence, e.message, e.kind, e.covers)  # noqa: E731
+@dataclass(frozen=True)
+class Step:
+    """What to do; a method takes of it what it needs."""
+
+    kind: str
+    name: str
+    other: str
+    batch: list[Message]
+    retention: Retention | None
+    number: int
+
+
+_steps = st.lists(
+    st.builds(
+        Step,
+        kind=st.sampled_from(_KINDS),
+        name=st.sampled_from([*_IDS[:1] * 4, *_IDS]),
+        other=st.sampled_from(_IDS),
+        batch=_batch,
+        retention=_retention,
+        number=st.integers(0, 12),
+    ),
+    max_size=12,
+)
+
+
+class Clock:
+    """Seconds that tests move, for leases and ends and for the times of entries."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_800_000_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self.seconds, UTC)
+
+
+@contextmanager
+def both_by(clock: Clock) -> Iterator[None]:
+    log, memory = ("advisorchain.memory.repositories." + name for name in ("_log.now", "in_memory.now"))
+    with mock.patch(log, clock.now), mock.patch(memory, clock.now):
+        yield
+
+
+class Player:
+    """Applies steps to one store, and knows what a program would: turns it began, leases it has."""
+
+    def __init__(self, store: Any, clock: Clock) -> None:
+        self.store, self.clock = store, clock
+        self.begun: dict[str, Recall] = {}
+        self.tokens: dict[str, int | None] = {}
+
+    async def play(self, step: Step, place: int) -> Any:
+        """What the step gave, or the kind of error."""
+        try:
+            return await getattr(self, step.kind, self.append)(step, place)
+        except ChatMemoryError as error:
+            return type(error).__name__
+
+    async def append(self, step: Step, place: int) -> Any:
+        return await self.store.append(step.name, step.batch, turn_id=f"t{place}", retention=step.retention)
+
+    async def turn(self, step: Step, place: int) -> Any:
+        """One that was begun before, and may come too late."""
+        begun = self.begun.get(step.name, Recall())
+        expected = begun.revision if step.number % 2 else None
+        token = self.tokens.get(step.name) if step.number % 3 else None
+        rules = {"incarnation": begun.incarnation, "expected": expected, "token": token}
+        return await self.store.append(step.name, step.batch, turn_id=f"t{place}", retention=step.retention, **rules)
+
+    async def again(self, step: Step, place: int) -> Any:
+        turn_id = f"t{step.number % (place + 1)}"
+        return await self.store.append(step.name, step.batch, turn_id=turn_id, retention=step.retention)
+
+    async def replace(self, step: Step, place: int) -> Any:
+        begun = self.begun.get(step.name, Recall()) if step.number % 2 else Recall()
+        return await self.store.replace(
+            step.name, step.batch, incarnation=begun.incarnation or None, retention=step.retention
+        )
+
+    async def edit(self, step: Step, place: int) -> Any:
+        chance = random.Random(step.number + place)
+        kept = [entry for entry in (await self.store.page(step.name, limit=1000)).items if chance.random() < 0.7]
+        summary = Entry(10_000, "s", AssistantMessage("so far"), datetime(2026, 1, 1, tzinfo=UTC), "summary", covers=4)
+        summaries = [summary] if step.number % 3 == 0 else []
+        return await self.store.replace(step.name, [*kept, *summaries, *step.batch], retention=step.retention)
+
+    async def delete(self, step: Step, place: int) -> Any:
+        return await self.store.delete(step.name)
+
+    async def rename(self, step: Step, place: int) -> Any:
+        return await self.store.rename(step.name, step.other)
+
+    async def fork(self, step: Step, place: int) -> Any:
+        return await self.store.fork(step.name, step.other, at=step.number if step.number < 10 else None)
+
+    async def prune(self, step: Step, place: int) -> Any:
+        before = self.clock.now() - timedelta(seconds=step.number * 2) if step.number < 8 else None
+        prefix, total = ("", "c", "e")[step.number % 3], 0
+        while gone := await self.store.prune(before=before, prefix=prefix, limit=1 + step.number):
+            total += gone
+        return total
+
+    async def begin(self, step: Step, place: int) -> Any:
+        self.begun[step.name] = await self.store.recall(step.name, 1)
+
+    async def lease(self, step: Step, place: int) -> Any:
+        token = self.tokens.get(step.name)
+        if token and step.number % 2:
+            return await self.store.release(step.name, token)
+        self.tokens[step.name] = await self.store.acquire(step.name, step.other, 1 + step.number)
+        return bool(self.tokens[step.name])
+
+    async def wait(self, step: Step, place: int) -> None:
+        """The test moves the clock, once for all stores."""
+
+
+def _plain(value: Recall) -> Any:
+    """Without what is random."""
+    entry = lambda e: e and (e.sequence, e.message, e.kind, e.covers, e.created)  # noqa: E731
     return (
-        value.revision, lives.setdefault(value.incarnation, bool(value.incarnation)), value.count,
+        value.revision, bool(value.incarnation), value.count,
         [entry(e) for e in value.tail], [entry(e) for e in value.systems], entry(value.question), entry(value.summary),
     )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
-@given(steps=st.lists(_step, max_size=8), seed=st.integers(0, 2**16))
-def test_both_stores_give_the_same(steps: list[tuple[str, list[Message]]], seed: int) -> None:
-    anyio.run(_compare, steps, seed)
+@settings(max_examples=100, deadline=None)
+@given(steps=_steps)
+def test_both_stores_give_the_same(steps: list[Step]) -> None:
+    anyio.run(_compare, steps)
 
 
-async def _compare(steps: list[tuple[str, list[Message]]], seed: int) -> None:
-    memory, sqlite = InMemoryChatMemoryRepository(), SqliteChatMemoryRepository(":memory:")
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@given(steps=_steps)
+def test_both_stores_give_the_same_for_long(steps: list[Step]) -> None:
+    anyio.run(_compare, steps)
+
+
+async def _compare(steps: list[Step]) -> None:
+    clock = Clock()
+    memory = InMemoryChatMemoryRepository(clock=clock)
+    sqlite = SqliteChatMemoryRepository(":memory:", clock=clock)
+    players = [Player(memory, clock), Player(sqlite, clock)]
     try:
-        for number, (kind, batch) in enumerate(steps):
-            results = []
-            for store in (memory, sqlite):
-                results.append(await _apply(store, kind, batch, number, random.Random(seed + number)))
-            assert results[0] == results[1]
-            size = (await memory.recall("c", 0)).count
-            for last in (None, 0, 1, 2, 5):
-                for before in (None, *range(2 * size + 3)):
-                    ours = [_plain(await store.recall("c", last, before=before), 0) for store in (memory, sqlite)]
-                    assert ours[0] == ours[1], (last, before)
-            for newest_first in (False, True):
-                pages = [await store.page("c", limit=3, newest_first=newest_first) for store in (memory, sqlite)]
-                shown = [[(e.sequence, e.message, e.kind) for e in page.items] for page in pages]
-                assert shown[0] == shown[1]
-                assert (pages[0].next is None) == (pages[1].next is None)
+        with both_by(clock):
+            for place, step in enumerate(steps):
+                results = [await player.play(step, place) for player in players]
+                assert results[0] == results[1]
+                clock.seconds += step.number if step.kind == "wait" else 0.001
+                await _check_alike(memory, sqlite)
     finally:
         await sqlite.aclose()
 
 
-async def _apply(store: Any, kind: str, batch: list[Message], number: int, chance: random.Random) -> Any:
-    if kind == "append":
-        return await store.append("c", batch, turn_id=f"t{number}")
-    if kind == "again":
-        return await store.append("c", batch, turn_id=f"t{chance.randrange(number + 1)}")
-    if kind == "delete":
-        return await store.delete("c")
-    if kind == "replace":
-        return await store.replace("c", batch)
-    kept = [entry for entry in (await store.page("c", limit=10_000)).items if chance.random() < 0.7]
-    summary = Entry(10_000, "s", AssistantMessage("so far"), datetime(2026, 1, 1, tzinfo=UTC), "summary", covers=4)
-    return await store.replace("c", [*kept, *([summary] if chance.random() < 0.3 else []), *batch])
+async def _check_alike(memory: Any, sqlite: Any) -> None:
+    rows = [(await store.conversations()).items for store in (memory, sqlite)]
+    assert rows[0] == rows[1]
+    for row in rows[0]:
+        name = row.conversation_id
+        for newest_first in (False, True):
+            shown = [await _pages(store, name, newest_first) for store in (memory, sqlite)]
+            assert shown[0] == shown[1]
+            assert sum(map(len, shown[0])) == row.count
+        last = max(entry[0] for part in shown[0] for entry in part)
+        for most in (None, 0, 1, 2, 5):
+            for before in (None, *range(last + 2)):
+                ours = [_plain(await store.recall(name, most, before=before)) for store in (memory, sqlite)]
+                assert ours[0] == ours[1], (most, before)
+    await _check_counts(sqlite)
+
+
+async def _pages(store: Any, name: str, newest_first: bool) -> list[list[Any]]:
+    parts, page = [], await store.page(name, limit=3, newest_first=newest_first)
+    while True:
+        parts.append([(e.sequence, e.message, e.kind, e.covers, e.created) for e in page.items])
+        if page.next is None:
+            return parts
+        page = await store.page(name, limit=3, newest_first=newest_first, after=page.next)
+
+
+async def _check_counts(sqlite: Any) -> None:
+    """What a row tells of its entries is so, and no entry or turn is without a row."""
+    wrong = """
+        SELECT key FROM conversations WHERE
+        size <> (SELECT count(*) FROM entries WHERE conversation = key)
+        OR spoken <> (SELECT count(*) FROM entries WHERE conversation = key AND lane = 0)
+        OR question <> (SELECT coalesce(max(question), 0) FROM entries WHERE conversation = key AND lane = 0)
+        OR summary <> (SELECT coalesce(max(sequence), 0) FROM entries WHERE conversation = key AND lane = 3)
+        UNION SELECT conversation FROM entries WHERE conversation NOT IN (SELECT key FROM conversations)
+        UNION SELECT conversation FROM turns WHERE conversation NOT IN (SELECT key FROM conversations)
+    """
+    assert await sqlite._file.run("BEGIN", lambda db: db.execute(wrong).fetchall()) == []
+
+
+# Often "A", then "A" again and "B": a cut between the two takes away what made the first one decide.
+_ruling = st.lists(st.sampled_from([SystemMessage("A"), SystemMessage("B"), *pair(1)]), min_size=1, max_size=5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(writes=st.lists(st.tuples(_ruling, _retention), min_size=2, max_size=6), later=_ruling)
+def test_a_fork_says_what_the_log_had_said_there(
+    writes: list[tuple[list[Message], Retention | None]], later: list[Message]
+) -> None:
+    async def check(store: Any) -> list[Any]:
+        for number, (batch, retention) in enumerate(writes):
+            await store.append("c", batch, turn_id=f"t{number}", retention=retention)
+        seen: list[Any] = []
+        for entry in await everything(store):
+            at, name = entry.sequence, f"at {entry.sequence}"
+            assert await store.fork("c", name, at=at)
+            for last in (None, 0, 1, 3):
+                there, copy = await store.recall("c", last, before=at + 1), await store.recall(name, last)
+                assert _read(there) == _read(copy), (at, last)
+            await store.append(name, later, turn_id="later", retention=Retention(max_messages=2))
+            await store.append(name, [SystemMessage("A"), *pair(1)], turn_id="last")
+            for end in (None, at + 1, at + len(later) + 1):
+                found = await store.recall(name, None, before=end)
+                seen.append(
+                    [found.count, *([(e.sequence, e.message) for e in part] for part in (found.tail, found.systems))]
+                )
+        return seen
+
+    async def both() -> None:
+        sqlite = SqliteChatMemoryRepository(":memory:")
+        try:
+            assert await check(InMemoryChatMemoryRepository()) == await check(sqlite)
+            await _check_counts(sqlite)
+        finally:
+            await sqlite.aclose()
+
+    anyio.run(both)
+
+
+def _read(recall: Recall) -> Any:
+    return recall.tail, recall.systems, recall.question, recall.summary
 
 
 @settings(max_examples=100)
@@ -455,7 +1036,7 @@ async def test_an_absolute_path_by_url(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "chat.db", "sqlite:///", "sqlite://chat.db", "memory://x", "redis://user:secret@host", "://", None, 7]
+    "url", ["", "chat.db", "sqlite:///", "sqlite://chat.db", "memory://x", "http://user:secret@host", "://", None, 7]
 )
 async def test_a_url_that_is_not_known_lists_what_is(url: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"`memory://`, `sqlite:///relative") as caught:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from advisorchain.errors import ConfigurationError, StorageError
 from advisorchain.memory.repositories import _sqlite_file
 from advisorchain.memory.repositories._thread import OwnThread
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
+from advisorchain.memory.repository import Retention
 from advisorchain.messages import (
     AssistantMessage,
     ImagePart,
@@ -128,7 +130,12 @@ async def test_reading_uses_the_keys_only(tmp_path: Path) -> None:
 
     async with opened(tmp_path / "c.db") as repository:
         await repository.append("c", [SystemMessage("s"), *pair(1)], turn_id="t")
-        for statement in (_sqlite_rows._FOUND, _sqlite_rows._NEWEST, _sqlite_rows._SINCE, _sqlite_rows._ONE):
+        bounds, _ = _sqlite_rows._among("prefix")
+        for statement in (
+            _sqlite_rows._FOUND, _sqlite_rows._NEWEST, _sqlite_rows._SINCE, _sqlite_rows._ONE, _sqlite_rows._FIRST,
+            _sqlite_rows._QUESTION, _sqlite_rows._TRIM, _sqlite_rows._COPY, _sqlite_rows._LAST, _sqlite_rows._ENDED,
+            _sqlite_rows._UNTOUCHED, _sqlite_rows._ENDED + bounds, _sqlite_rows._UNTOUCHED + bounds,
+        ):  # fmt: skip
             plan = connection(repository).execute(f"EXPLAIN QUERY PLAN {statement}", [1] * statement.count("?")).fetchall()
             text = " ".join(row[3] for row in plan)
             assert "SEARCH" in text
@@ -137,13 +144,58 @@ async def test_reading_uses_the_keys_only(tmp_path: Path) -> None:
             assert "TEMP B-TREE" not in text
 
 
+@pytest.mark.parametrize("turns", [10, 10_000])
+async def test_what_goes_costs_what_it_is_and_not_what_the_log_is(tmp_path: Path, turns: int) -> None:
+    """Counted in steps of SQLite's machine, which time and disk do not change."""
+    async with opened(tmp_path / "c.db") as repository:
+        batch = [message for number in range(turns) for message in pair(number)]
+        await repository.replace("c", [SystemMessage("s"), *batch])
+        steps = 0
+
+        def count() -> None:
+            nonlocal steps
+            steps += 1
+
+        connection(repository).set_progress_handler(count, 1)
+        before = connection(repository).total_changes
+        keep = Retention(ttl=timedelta(days=1), max_messages=2 * turns)
+        await repository.append("c", pair(-1), turn_id="one", retention=keep)
+        assert connection(repository).total_changes - before == 6  # four as ever, and two entries that go
+        print(f"{steps} steps for a turn on {2 * turns} messages")
+        assert 300 < steps < 700
+        assert (await texts(repository))[:2] == ["u1", "a1"]
+        steps = 0
+        for number in range(5):  # a newest turn that is longer than it may be is not counted again and again
+            keep = Retention(max_messages=1)
+            await repository.append("c", [AssistantMessage("more")], turn_id=f"more{number}", retention=keep)
+            steps, last = 0, steps
+        assert 100 < last < 700
+
+
+async def test_a_fork_is_made_by_the_database(tmp_path: Path) -> None:
+    counts = []
+    async with opened(tmp_path / "c.db") as repository:
+        for turns in (2, 500):
+            await repository.replace(f"c{turns}", [message for number in range(turns) for message in pair(number)])
+            statements: list[str] = []
+            connection(repository).set_trace_callback(statements.append)
+            assert await repository.fork(f"c{turns}", f"d{turns}")
+            connection(repository).set_trace_callback(None)
+            counts.append(len(statements))
+            assert await texts(repository, f"d{turns}") == await texts(repository, f"c{turns}")
+    assert counts[0] == counts[1] < 20
+
+
 async def test_delete_and_replace_leave_no_row_behind(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     async with opened(path) as repository:
         await repository.append("c", [SystemMessage("s"), *pair(1)], turn_id="t")
         await repository.replace("c", [UserMessage("x")])
         assert rows(path, "entries") == 1
+        await repository.fork("c", "d")
+        await repository.rename("d", "e")
         await repository.delete("c")
+        assert await repository.prune(before=datetime.max.replace(tzinfo=UTC)) == 1
         assert [rows(path, table) for table in ("conversations", "entries", "turns", "leases")] == [0, 0, 0, 0]
 
 
@@ -287,14 +339,14 @@ async def test_other_databases_are_left_alone(tmp_path: Path) -> None:
     async with opened(newer) as repository:
         await repository.append("c", pair(1), turn_id="t")
     for path, script in (
-        (newer, "PRAGMA user_version = 2"),
+        (newer, "PRAGMA user_version = 3"),
         (other, "CREATE TABLE mine (x); INSERT INTO mine VALUES (1)"),
     ):
         database = sqlite3.connect(path)
         database.executescript(script)
         database.close()
     async with opened(newer) as repository:
-        with pytest.raises(StorageError, match=r"newer advisorchain \(schema 2, this one knows 1\); update it"):
+        with pytest.raises(StorageError, match=r"newer advisorchain \(schema 3, this one knows 2\); update it"):
             await repository.recall("c", 5)
     content = other.read_bytes()
     async with opened(other) as repository:

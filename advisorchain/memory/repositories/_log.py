@@ -1,4 +1,26 @@
-"""What every store of a log does in the same way: check its arguments, number entries, say which systems are in force."""
+"""What every store of a log does in the same way: check its arguments, number entries, say which systems are in force.
+
+**Time to live.** A store keeps `ttl` (whole microseconds, or nothing) and `ends` (the same, by its clock) beside each
+conversation. On every write that is stored (not on an empty append, nor on a repeated turn) `ttl = kept_ttl(retention, ttl
+that was there)` and `ends = end_of(ttl, clock_now)`; a conversation `is_over(ends, clock_now)` is not there, and what begins
+anew under its id has no ttl of before. `expires_of(updated, ttl)` is what a list shows. `check_incarnation(begun, found,
+ended)`: `found` is 0 and `ended` the incarnation of what is there when that has run out (append only; replace is strict).
+
+**Trim.** Let n be how many entries are in lane SPOKEN after the write; `excess_of(n, retention)` of them are too many. The
+cut is the sequence of the first user entry that has at least so many spoken ones before it, else that of the newest user
+entry; without a user entry nothing goes. `trim_ends` says before which sequence each lane loses its entries. The pointers
+stay as they are (none of them can be removed), the revision grows by the write's one step, and all turn ids stay known: a
+turn that is repeated after it was trimmed away is not stored again.
+
+**Fork.** Source not there, or no entry up to `at`: False; then `check_target`. The copy has the entries with a sequence of
+at most `at`, in their lanes, the turn ids of these entries and no others, `next_sequence` = its last sequence + 1, revision
+1, `created` and `updated` now, the ttl of the source and `ends` from now on. Its pointers: `question` is the newest user
+entry, `summary` the newest of its lane; `systems_cut` gives the systems in force, and the entries that move from lane
+DECIDING to REPEATED because the cut went through their batch. Rename asks the same two questions and changes only the id.
+
+**Removal.** A write to an id whose time has run out removes what was there; `prune` removes all of them. What else a store
+removes in passing ended at least GRACE ago: a turn that is under way when its conversation ends still finds it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +40,7 @@ from advisorchain.errors import (
     kind_of,
 )
 from advisorchain.exchange import MAX_ID_LENGTH
-from advisorchain.memory.repository import Entry, checked_batch, in_force
+from advisorchain.memory.repository import Entry, Retention, checked_batch, in_force
 from advisorchain.messages import Message, SystemMessage
 
 _T = TypeVar("_T")
@@ -31,8 +53,11 @@ SUMMARY: Final = 3
 LANES: Final = (SPOKEN, DECIDING, REPEATED, SUMMARY)
 
 MOST: Final = 2**31 - 1  # of entries in an answer; every store can count that far
+LAST: Final = 2**62  # behind every sequence and incarnation
+GRACE: Final = 3_600_000_000  # microseconds; longer than a turn takes
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_NO_END: Final = timedelta(days=36_525)  # a ttl of 100 years ends never; times stay below 2**53, which every store can count
 
 
 class Laned(NamedTuple):
@@ -68,10 +93,22 @@ def systems_at(newest_first: Iterable[Entry]) -> tuple[Entry, ...]:
     Only the newest two batches are looked at: the cut may have gone through the newest one, and what is left of it
     may repeat what the one before had said.
     """
+    return systems_cut(newest_first).in_force
+
+
+class SystemsCut(NamedTuple):
+    """The systems in force where a log was cut, and the deciding entries behind them that change nothing any more."""
+
+    in_force: tuple[Entry, ...] = ()
+    repeated: tuple[Entry, ...] = ()
+
+
+def systems_cut(newest_first: Iterable[Entry]) -> SystemsCut:
+    """As `systems_at`, for a copy of the log up to the cut, in which `repeated` belong to lane REPEATED."""
     batches = (tuple(run)[::-1] for _, run in groupby(newest_first, key=_turn))
     newest = next(batches, ())
     before = next(batches, ())
-    return newest if _deciding(before, newest) else before
+    return SystemsCut(newest) if _deciding(before, newest) else SystemsCut(before, newest)
 
 
 def _turn(entry: Entry) -> str:
@@ -150,12 +187,29 @@ def check_writer(*, expected: int | None, revision: int, lease: int | None, toke
         )
 
 
-def check_incarnation(begun: int | None, found: int) -> None:
-    """Refuse a turn that was begun on another life of the conversation; ConversationDeletedError."""
-    if begun and begun != found:
+def check_incarnation(begun: int | None, found: int, ended: int = 0) -> None:
+    """Refuse a turn that was begun on another life of the conversation.
+
+    Args:
+        begun: the life that the turn was begun in; None or 0 is not checked.
+        found: the life that is there; 0: none.
+        ended: the life whose time has run out and that was not removed yet: its turns may begin the next one.
+
+    Raises:
+        InvalidInputError: `begun` is no number.
+        ConversationDeletedError: it is another life.
+    """
+    life = 0 if begun is None else checked_number(begun, "incarnation", least=0, most=LAST)
+    if life and life not in (found, ended):
         raise ConversationDeletedError(
             "the conversation was deleted after this turn had begun (its `incarnation` is gone); nothing was stored"
         )
+
+
+def check_target(is_there: bool) -> None:
+    """Refuse to rename or fork onto a conversation that is there; ConversationConflictError."""
+    if is_there:
+        raise ConversationConflictError("there is a conversation `new_id`; nothing was changed. Give another, or delete it")
 
 
 def checked_items(items: object) -> tuple[Message | Entry, ...]:
@@ -220,6 +274,68 @@ def checked_seconds(value: object) -> float:
     raise InvalidInputError("`seconds` must be a positive number, how long the lease lasts unless it is renewed")
 
 
+def checked_place(value: object, name: str) -> int | None:
+    """A sequence to cut at, or None; else InvalidInputError."""
+    return None if value is None else checked_number(value, name, least=0, most=LAST)
+
+
+def checked_time(value: object, name: str) -> int | None:
+    """An aware time in microseconds since 1970, or None; else InvalidInputError."""
+    if value is None:
+        return None
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidInputError(f"`{name}` is no time with a zone; give an aware datetime, or None")
+    return microseconds(value)
+
+
+def checked_retention(value: object) -> Retention | None:
+    """What a write keeps, or None; else InvalidInputError."""
+    if value is None or isinstance(value, Retention):
+        return value
+    raise InvalidInputError(f"`retention` is {kind_of(value)}; give a `Retention`, or None")
+
+
+def kept_ttl(retention: Retention | None, stored: int | None = None) -> int | None:
+    """The time to live after a write, in microseconds; `stored` is the one before. None: it never ends."""
+    if retention is None or retention.ttl is None:
+        return stored
+    return None if retention.ttl >= _NO_END else retention.ttl // _MICROSECOND
+
+
+def end_of(ttl: int | None, now: int) -> int | None:
+    """When a conversation that is written to at `now` ends, in microseconds by the same clock; None: never."""
+    return None if ttl is None else now + ttl
+
+
+def is_over(ends: int | None, now: int) -> bool:
+    """Whether its time has run out."""
+    return ends is not None and ends <= now
+
+
+def expires_of(updated: datetime, ttl: int | None) -> datetime | None:
+    """When a conversation ends, as a list shows it: by the time of its last write."""
+    return None if ttl is None else updated + timedelta(0, 0, ttl)
+
+
+def ticks(seconds: float) -> int:
+    """What a clock tells, in whole microseconds."""
+    return round(seconds * 1_000_000)
+
+
+def excess_of(spoken: int, retention: Retention | None) -> int:
+    """How many of the `spoken` entries are more than may be kept."""
+    most = None if retention is None else retention.max_messages
+    return 0 if most is None else max(0, spoken - most)
+
+
+def trim_ends(cut: int, systems: int, summary: int) -> tuple[int, int, int, int]:
+    """For each of LANES the sequence before which its entries go when a log is cut before `cut`.
+
+    `systems` is the first sequence of the system messages in force, `summary` that of the newest summary; 0: none.
+    """
+    return cut, min(cut, systems or cut), cut, min(cut, summary or cut)
+
+
 def cursor(incarnation: int, sequence: int) -> str:
     """Where a page of entries ended."""
     return f"{incarnation}.{sequence}"
@@ -236,7 +352,7 @@ def position(after: object, incarnation: int) -> int | None:
     life, _, sequence = after.partition(".")
     if not (life.isascii() and life.isdigit() and sequence.isascii() and sequence.isdigit()) or len(after) > 40:
         _no_cursor()
-    return min(int(sequence), 2**62) if int(life) == incarnation else None
+    return min(int(sequence), LAST) if int(life) == incarnation else None
 
 
 def _no_cursor() -> NoReturn:

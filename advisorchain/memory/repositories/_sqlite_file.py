@@ -30,6 +30,7 @@ class Form(NamedTuple):
         application: the number in the file's header that says that it is ours.
         version: of the schema.
         schema: statements that make it.
+        steps: statements that lead from version 1 to 2, from 2 to 3, and so on.
     """
 
     owner: str
@@ -37,6 +38,7 @@ class Form(NamedTuple):
     application: int
     version: int
     schema: str
+    steps: tuple[str, ...] = ()
 
 
 # STRICT would need SQLite 3.37; a log's rows are clustered by conversation, lane and sequence.
@@ -46,14 +48,19 @@ CREATE TABLE conversations (
     id TEXT NOT NULL UNIQUE,
     incarnation INTEGER NOT NULL,
     revision INTEGER NOT NULL,
-    count INTEGER NOT NULL,
+    size INTEGER NOT NULL,
     next_sequence INTEGER NOT NULL,
     systems INTEGER NOT NULL,
     question INTEGER NOT NULL,
     summary INTEGER NOT NULL,
     created INTEGER NOT NULL,
-    updated INTEGER NOT NULL
+    updated INTEGER NOT NULL,
+    spoken INTEGER NOT NULL DEFAULT 0,
+    ttl INTEGER,
+    ends INTEGER
 );
+CREATE INDEX ending ON conversations (ends) WHERE ends IS NOT NULL;
+CREATE INDEX written ON conversations (updated);
 CREATE TABLE entries (
     conversation INTEGER NOT NULL,
     lane INTEGER NOT NULL,
@@ -78,7 +85,17 @@ CREATE TABLE leases (
     expires REAL NOT NULL
 );
 """
-CONVERSATIONS: Final = Form("chat memory", "the repository", 0x61647663, 1, _CONVERSATIONS)  # "advc"
+# The new name of `count` makes a process of the version before fail, that has the file open and would not keep `spoken`.
+_RETENTION: Final = """
+ALTER TABLE conversations RENAME COLUMN count TO size;
+ALTER TABLE conversations ADD COLUMN spoken INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE conversations ADD COLUMN ttl INTEGER;
+ALTER TABLE conversations ADD COLUMN ends INTEGER;
+UPDATE conversations SET spoken = (SELECT count(*) FROM entries WHERE conversation = key AND lane = 0);
+CREATE INDEX ending ON conversations (ends) WHERE ends IS NOT NULL;
+CREATE INDEX written ON conversations (updated);
+"""
+CONVERSATIONS: Final = Form("chat memory", "the repository", 0x61647663, 2, _CONVERSATIONS, (_RETENTION,))  # "advc"
 
 
 class SqliteFile:
@@ -172,11 +189,11 @@ class SqliteFile:
         connection = sqlite3.connect(self.path, timeout=_SLICE, isolation_level=None, check_same_thread=False)
         try:
             connection.execute("BEGIN")
-            ours = _is_ours(connection, self.path, self._form)
+            version = _version_of(connection, self.path, self._form)
             connection.execute("COMMIT")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
-            if not ours:
+            if version < self._form.version:
                 _make_schema(connection, self.path, self._form)
         except BaseException:
             connection.close()
@@ -208,8 +225,8 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def _is_ours(connection: sqlite3.Connection, path: str, form: Form) -> bool:
-    """Whether the schema is there; False for a new file. StorageError for another program's or a newer version's.
+def _version_of(connection: sqlite3.Connection, path: str, form: Form) -> int:
+    """Which schema is there; 0 for a new file. StorageError for another program's or a newer version's.
 
     To be called in a transaction, or a file that another process is making looks like another program's.
     """
@@ -219,20 +236,21 @@ def _is_ours(connection: sqlite3.Connection, path: str, form: Form) -> bool:
             raise StorageError(
                 f"`{path}` was written by a newer advisorchain (schema {version}, this one knows {form.version}); update it"
             )
-        return True
+        return version
     if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise StorageError(f"`{path}` is the database of another program; give {form.owner} a file of its own")
-    return False
+    return 0
 
 
 def _make_schema(connection: sqlite3.Connection, path: str, form: Form) -> None:
-    """All of the schema or, when it fails and the connection is closed, nothing."""
+    """All of the schema, or the steps that lead to it, or, when that fails and the connection is closed, nothing."""
     connection.execute("BEGIN IMMEDIATE")
-    if not _is_ours(connection, path, form):  # another process may have been faster
-        for statement in form.schema.split(";"):
+    version = _version_of(connection, path, form)  # another process may have been faster
+    for script in form.steps[version - 1 :] if version else (form.schema,):
+        for statement in script.split(";"):
             connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {form.application}")
-        connection.execute(f"PRAGMA user_version = {form.version}")
+    connection.execute(f"PRAGMA application_id = {form.application}")
+    connection.execute(f"PRAGMA user_version = {form.version}")
     connection.execute("COMMIT")
 
 

@@ -5,56 +5,65 @@ from __future__ import annotations
 import secrets
 import time
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from itertools import islice
 from threading import Lock
+from typing import Final
 
 from advisorchain.errors import StorageError
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories._log import (
-    DECIDING,
-    LANES,
-    SPOKEN,
-    SUMMARY,
-    Laned,
+    GRACE,
     check_incarnation,
+    check_target,
     check_writer,
     checked_items,
     checked_number,
+    checked_place,
     checked_prefix,
+    checked_retention,
     checked_seconds,
     checked_text,
+    checked_time,
     cursor,
+    is_over,
     laned,
+    microseconds,
     now,
     numbered,
     page_of,
     position,
     replacement,
-    systems_at,
+    ticks,
 )
-from advisorchain.memory.repository import Conversation, Entry, Page, Recall, checked_batch
+from advisorchain.memory.repositories._memory_log import Lease, MemoryLog
+from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
 from advisorchain.messages import Message
 
 __all__ = ["InMemoryChatMemoryRepository"]
+
+_SWEPT: Final = 4  # conversations that a new one looks at, so that no more than a share of them has ended
 
 
 class InMemoryChatMemoryRepository:
     """Keeps conversations in memory and shares their messages, which cannot change, instead of copying them.
 
-    May be used from any thread and event loop; a lock is held for microseconds, by `replace` for as long as it takes to
-    compare. Nothing in it waits, so a call has its whole effect even when its task is being cancelled.
+    May be used from any thread and event loop; a lock is held for microseconds, by `replace`, `fork` and `prune` for as
+    long as it takes to compare, copy or look through. Nothing in it waits, so a call has its whole effect even when its
+    task is being cancelled. Conversations that ended an hour ago or more are removed as new ones come.
 
     Args:
-        clock: tells seconds; leases run out by it.
+        clock: tells seconds; leases and conversations run out by it.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[str, MemoryLog] = {}
         self._ids: list[str] = []  # sorted
-        self._leases: dict[str, _Lease] = {}
+        self._next_swept = 0
+        self._leases: dict[str, Lease] = {}
         self._last_token = 0
         self._closed = False
 
@@ -67,22 +76,25 @@ class InMemoryChatMemoryRepository:
         expected: int | None = None,
         incarnation: int | None = None,
         token: int | None = None,
+        retention: Retention | None = None,
     ) -> int:
         """Add messages at the end, all or none; see `ChatMemoryRepository.append`."""
         checked_conversation_id(conversation_id)
         batch = checked_batch(messages)
         checked_text(turn_id, "turn_id")
+        kept = checked_retention(retention)
         with self._lock:
             log = self._found(conversation_id)
             if not batch:
                 return log.revision
-            check_incarnation(incarnation, log.incarnation)
+            check_incarnation(incarnation, log.incarnation, log.ended)
             if turn_id in log.turns:
                 return log.revision
             lease = self._leases.get(conversation_id)
             check_writer(expected=expected, revision=log.revision, lease=lease.token if lease else None, token=token)
-            rows, systems = numbered(batch, log.next_sequence, turn_id, now(), log.systems)
-            log.add(rows, systems)
+            moment = now()
+            log.add(*numbered(batch, log.next_sequence, turn_id, moment, log.systems), moment)
+            log.retain(kept, ticks(self._clock()))
             self._keep(conversation_id, log)
             return log.revision
 
@@ -109,13 +121,21 @@ class InMemoryChatMemoryRepository:
         return Page(items, cursor(log.incarnation, items[-1].sequence) if more else None)
 
     async def replace(
-        self, conversation_id: str, messages: Iterable[Message | Entry], *, expected: int | None = None
+        self,
+        conversation_id: str,
+        messages: Iterable[Message | Entry],
+        *,
+        expected: int | None = None,
+        incarnation: int | None = None,
+        retention: Retention | None = None,
     ) -> int:
         """Put these messages in place of all that are there; see `ChatMemoryRepository.replace`."""
         checked_conversation_id(conversation_id)
         items = checked_items(messages)
+        kept = checked_retention(retention)
         with self._lock:
             log = self._found(conversation_id)
+            check_incarnation(incarnation, log.incarnation)
             check_writer(expected=expected, revision=log.revision, lease=None, token=None)
             if not items:
                 self._forget(conversation_id)
@@ -124,6 +144,7 @@ class InMemoryChatMemoryRepository:
             rows, systems = laned(replacement(log.entries, items, log.next_sequence, moment))
             log.clear()
             log.add(rows, systems, moment)
+            log.retain(kept, ticks(self._clock()))
             self._keep(conversation_id, log)
             return log.revision
 
@@ -131,8 +152,52 @@ class InMemoryChatMemoryRepository:
         """Remove the conversation; False when there was none."""
         checked_conversation_id(conversation_id)
         with self._lock:
+            was_there = bool(self._found(conversation_id).incarnation)
+            self._forget(conversation_id)
+            return was_there
+
+    async def rename(self, conversation_id: str, new_id: str) -> bool:
+        """Give a conversation another id; see `ChatMemoryRepository.rename`."""
+        checked_conversation_id(conversation_id)
+        checked_conversation_id(new_id)
+        with self._lock:
+            log = self._found(conversation_id)
+            if not log.incarnation:
+                return False
+            check_target(bool(self._found(new_id).incarnation))
+            self._forget(conversation_id)
+            self._put(new_id, log)
+            return True
+
+    async def fork(self, conversation_id: str, new_id: str, *, at: int | None = None) -> bool:
+        """Make `new_id` a conversation with the same entries; see `ChatMemoryRepository.fork`."""
+        checked_conversation_id(conversation_id)
+        checked_conversation_id(new_id)
+        place = checked_place(at, "at")
+        with self._lock:
+            log = self._found(conversation_id)
+            copy = log.fork(place, now(), ticks(self._clock()))
+            if copy is None:
+                return False
+            check_target(bool(self._found(new_id).incarnation))
+            self._keep(new_id, copy)
+            return True
+
+    async def prune(self, *, before: datetime | None = None, prefix: str = "", limit: int = 1000) -> int:
+        """Remove conversations that ended, or were not written to; see `ChatMemoryRepository.prune`."""
+        moment = checked_time(before, "before")
+        checked_prefix(prefix, "prefix")
+        most = checked_number(limit, "limit", least=1)
+        with self._lock:
             self._check_open()
-            return self._forget(conversation_id)
+            clock = ticks(self._clock())
+            old = (name for name in self._from(prefix) if self._is_old(self._logs[name], clock, moment))
+            gone = set(islice(old, most))
+            for name in gone:
+                del self._logs[name]
+            if gone:
+                self._ids = [name for name in self._ids if name not in gone]
+            return len(gone)
 
     async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Conversation]:
         """The conversations whose ids begin with `prefix`, by id; see `ChatMemoryRepository.conversations`."""
@@ -140,11 +205,10 @@ class InMemoryChatMemoryRepository:
         most = checked_number(limit, "limit", least=1)
         with self._lock:
             self._check_open()
-            start = bisect_left(self._ids, prefix)
-            if after is not None:
-                start = max(start, bisect_right(self._ids, checked_prefix(after, "after")))
-            found = [name for name in self._ids[start : start + most + 1] if name.startswith(prefix)]
-            ids, more = page_of(found, most)
+            clock = ticks(self._clock())
+            found = self._from(prefix, None if after is None else checked_prefix(after, "after"))
+            there = (name for name in found if not is_over(self._logs[name].ends, clock))
+            ids, more = page_of(list(islice(there, most + 1)), most)
             rows = tuple(self._logs[name].described(name) for name in ids)
         return Page(rows, ids[-1] if more else None)
 
@@ -163,7 +227,7 @@ class InMemoryChatMemoryRepository:
                 lease.expires = time_now + length
                 return lease.token
             self._last_token += 1
-            self._leases[conversation_id] = _Lease(owner, self._last_token, time_now + length)
+            self._leases[conversation_id] = Lease(owner, self._last_token, time_now + length)
             return self._last_token
 
     async def release(self, conversation_id: str, token: int) -> None:
@@ -185,98 +249,52 @@ class InMemoryChatMemoryRepository:
         if self._closed:
             raise StorageError("the in-memory repository is closed; make a new `InMemoryChatMemoryRepository`")
 
-    def _found(self, conversation_id: str) -> _Log:
+    def _found(self, conversation_id: str) -> MemoryLog:
+        """The conversation, or an empty one that may come in its place."""
         self._check_open()
-        return self._logs.get(conversation_id) or _Log()
+        log = self._logs.get(conversation_id)
+        if log is None:
+            return MemoryLog()
+        return MemoryLog(log.incarnation) if self._has_ended(log) else log
 
-    def _keep(self, conversation_id: str, log: _Log) -> None:
+    def _has_ended(self, log: MemoryLog) -> bool:
+        return log.ends is not None and is_over(log.ends, ticks(self._clock()))
+
+    def _keep(self, conversation_id: str, log: MemoryLog) -> None:
         if not log.incarnation:
-            log.incarnation = secrets.randbelow(2**53 - 1) + 1
-            self._logs[conversation_id] = log
+            log.incarnation, log.ended = secrets.randbelow(2**53 - 1) + 1, 0
+            self._sweep()
+            self._put(conversation_id, log)
+
+    def _put(self, conversation_id: str, log: MemoryLog) -> None:
+        if conversation_id not in self._logs:
             insort(self._ids, conversation_id)
+        self._logs[conversation_id] = log
 
-    def _forget(self, conversation_id: str) -> bool:
-        if self._logs.pop(conversation_id, None) is None:
-            return False
-        del self._ids[bisect_left(self._ids, conversation_id)]
-        return True
+    def _forget(self, conversation_id: str) -> None:
+        if self._logs.pop(conversation_id, None) is not None:
+            del self._ids[bisect_left(self._ids, conversation_id)]
 
+    def _from(self, prefix: str, after: str | None = None) -> Iterator[str]:
+        """The ids that begin with `prefix`, behind `after`; of all conversations, also those that ended."""
+        start = bisect_left(self._ids, prefix)
+        if after is not None:
+            start = max(start, bisect_right(self._ids, after))
+        for place in range(start, len(self._ids)):
+            if not self._ids[place].startswith(prefix):
+                return
+            yield self._ids[place]
 
-class _Lease:
-    __slots__ = ("expires", "owner", "token")
+    def _is_old(self, log: MemoryLog, clock: int, before: int | None) -> bool:
+        assert log.updated is not None
+        return is_over(log.ends, clock) or (before is not None and microseconds(log.updated) < before)
 
-    def __init__(self, owner: str, token: int, expires: float) -> None:
-        self.owner, self.token, self.expires = owner, token, expires
-
-
-class _Log:
-    """One conversation. An incarnation of 0 is one that is not kept yet."""
-
-    __slots__ = (
-        "created", "entries", "incarnation", "lanes", "next_sequence", "revision", "systems", "turns", "updated", "users",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.incarnation = self.revision = 0
-        self.next_sequence = 1
-        self.turns: set[str] = set()
-        self.created: datetime | None = None
-        self.clear()
-
-    def clear(self) -> None:
-        self.entries: list[Entry] = []
-        self.lanes: tuple[list[Entry], ...] = tuple([] for _ in LANES)
-        self.users: list[Entry] = []
-        self.systems: tuple[Entry, ...] = ()
-
-    def add(self, rows: Sequence[Laned], systems: tuple[Entry, ...], moment: datetime | None = None) -> None:
-        for entry, lane in rows:
-            self.entries.append(entry)
-            self.lanes[lane].append(entry)
-            self.turns.add(entry.turn_id)
-            if lane == SPOKEN and entry.role == "user":
-                self.users.append(entry)
-        self.systems = systems
-        self.revision += 1
-        self.next_sequence += len(rows)
-        self.updated = moment or rows[-1].entry.created
-        self.created = self.created or self.updated
-
-    def recall(self, last: int | None, before: int | None) -> Recall:
-        tail = _cut(self.lanes[SPOKEN], before, last)
-        systems = self.systems
-        if before is not None and systems and systems[-1].sequence >= before:
-            deciding = self.lanes[DECIDING]
-            systems = systems_at(reversed(deciding[: _end(deciding, before)]))
-        question: tuple[Entry, ...] = ()
-        if tail and tail[0].role != "user":
-            question = _cut(self.users, tail[0].sequence, 1)
-        summary = _cut(self.lanes[SUMMARY], before, 1)
-        return Recall(
-            self.revision,
-            self.incarnation,
-            len(self.entries),
-            tail,
-            systems,
-            question[0] if question else None,
-            summary[0] if summary else None,
-        )
-
-    def part(self, after: int | None, most: int, newest_first: bool) -> Sequence[Entry]:
-        if newest_first:
-            return _cut(self.entries, after, most)[::-1]
-        start = 0 if after is None else _end(self.entries, after + 1)
-        return self.entries[start : start + most]
-
-    def described(self, conversation_id: str) -> Conversation:
-        assert self.created is not None
-        return Conversation(conversation_id, len(self.entries), self.created, self.updated)
-
-
-def _end(entries: Sequence[Entry], before: int) -> int:
-    return bisect_left(entries, before, key=lambda entry: entry.sequence)
-
-
-def _cut(entries: Sequence[Entry], before: int | None, last: int | None) -> tuple[Entry, ...]:
-    end = len(entries) if before is None else _end(entries, before)
-    return tuple(entries[0 if last is None else max(0, end - last) : end])
+    def _sweep(self) -> None:
+        """Look at a few conversations, in turn at all, and remove those that ended long ago."""
+        start = self._next_swept if self._next_swept < len(self._ids) else 0
+        seen = self._ids[start : start + _SWEPT]
+        over = ticks(self._clock()) - GRACE
+        gone = [name for name in seen if is_over(self._logs[name].ends, over)]
+        for name in gone:
+            self._forget(name)
+        self._next_swept = start + len(seen) - len(gone)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories import _log
 from advisorchain.memory.repositories import _sqlite_rows as rows
 from advisorchain.memory.repositories._sqlite_file import SqliteFile
-from advisorchain.memory.repository import Conversation, Entry, Page, Recall, checked_batch
+from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
 from advisorchain.messages import Message
 
 __all__ = ["SqliteChatMemoryRepository"]
@@ -28,11 +29,15 @@ class SqliteChatMemoryRepository:
     the machine crashes or loses power, "FULL" keeps every acknowledged turn, at the price of waiting for the disk on
     each; "NORMAL" may lose the newest turns, whole, and never damages the file; "OFF" may damage it.
 
+    A file of an earlier version of advisorchain is brought to this one's schema when it is opened, whole or not at all;
+    processes of that version cannot use it from then on. Conversations that ended an hour ago or more are removed as new
+    ones come.
+
     Args:
         path: a file in a folder that is there, or ":memory:" for a database that ends with the repository.
         synchronous: "OFF", "NORMAL" or "FULL".
         timeout: seconds to wait for another process's lock before StorageError.
-        clock: tells seconds; leases run out by it. All processes on one file must have the same.
+        clock: tells seconds; leases and conversations run out by it. All processes on one file must have the same.
 
     Raises:
         ConfigurationError: an argument that cannot work. What is wrong with the file shows on first use.
@@ -60,25 +65,28 @@ class SqliteChatMemoryRepository:
         expected: int | None = None,
         incarnation: int | None = None,
         token: int | None = None,
+        retention: Retention | None = None,
     ) -> int:
         """Add messages at the end, all or none; see `ChatMemoryRepository.append`."""
         checked_conversation_id(conversation_id)
         batch = checked_batch(messages)
         _log.checked_text(turn_id, "turn_id")
+        kept = _log.checked_retention(retention)
 
         def work(db: sqlite3.Connection) -> int:
-            log = rows.find(db, conversation_id, turn_id)
+            log = rows.find(db, conversation_id, self._now(), turn_id)
             if not batch:
                 return log.revision
-            _log.check_incarnation(incarnation, log.incarnation)
+            _log.check_incarnation(incarnation, log.incarnation, log.ended)
             if log.has_turn:
                 return log.revision
             lease = None if token is None else rows.lease_token(db, conversation_id)
             _log.check_writer(expected=expected, revision=log.revision, lease=lease, token=token)
             created = _log.now()
-            systems = self._entries.systems(db, log)
-            new, systems = _log.numbered(batch, log.next_sequence, turn_id, created, systems)
-            return rows.add(db, log if log.key else rows.create(db, conversation_id, created), new, systems, created)
+            systems = self._entries.systems(db, log).in_force
+            new = _log.numbered(batch, log.next_sequence, turn_id, created, systems)
+            log = log if log.key else self._create(db, conversation_id, log, created)
+            return self._write(db, log, new, created, kept)
 
         return await self._file.run("BEGIN IMMEDIATE" if batch else "BEGIN", work)
 
@@ -89,11 +97,11 @@ class SqliteChatMemoryRepository:
         end = rows.END if before is None else _log.checked_number(before, "before", least=0, most=rows.END)
 
         def work(db: sqlite3.Connection) -> Recall:
-            log = rows.find(db, conversation_id)
+            log = rows.find(db, conversation_id, self._now())
             if not log.key:
                 return Recall()
             tail, question = self._entries.tail(db, log, end, most)
-            systems, summary = self._entries.systems(db, log, end), self._entries.summary(db, log, end)
+            systems, summary = self._entries.systems(db, log, end).in_force, self._entries.summary(db, log, end)
             return Recall(log.revision, log.incarnation, log.size, tuple(tail), systems, question, summary)
 
         return await self._file.run("BEGIN", work)
@@ -106,7 +114,7 @@ class SqliteChatMemoryRepository:
         most = _log.checked_number(limit, "limit", least=1)
 
         def work(db: sqlite3.Connection) -> Page[Entry]:
-            log = rows.find(db, conversation_id)
+            log = rows.find(db, conversation_id, self._now())
             place = (rows.END if newest_first else 0) if after is None else _log.position(after, log.incarnation)
             if place is None:
                 return Page(())
@@ -116,24 +124,32 @@ class SqliteChatMemoryRepository:
         return await self._file.run("BEGIN", work)
 
     async def replace(
-        self, conversation_id: str, messages: Iterable[Message | Entry], *, expected: int | None = None
+        self,
+        conversation_id: str,
+        messages: Iterable[Message | Entry],
+        *,
+        expected: int | None = None,
+        incarnation: int | None = None,
+        retention: Retention | None = None,
     ) -> int:
         """Put these messages in place of all that are there; see `ChatMemoryRepository.replace`."""
         checked_conversation_id(conversation_id)
         items = _log.checked_items(messages)
+        kept = _log.checked_retention(retention)
 
         def work(db: sqlite3.Connection) -> int:
-            log = rows.find(db, conversation_id)
+            log = rows.find(db, conversation_id, self._now())
+            _log.check_incarnation(incarnation, log.incarnation)
             _log.check_writer(expected=expected, revision=log.revision, lease=None, token=None)
             if not items:
-                rows.delete(db, log.key)
+                rows.delete(db, log.key or log.ended_key)
                 return 0
             created = _log.now()
             stored = self._entries.part(db, log, 0, log.size)
             self._entries.forget()
-            new, systems = _log.laned(_log.replacement(stored, items, log.next_sequence, created))
-            log = rows.clear(db, log) if log.key else rows.create(db, conversation_id, created)
-            return rows.add(db, log, new, systems, created)
+            new = _log.laned(_log.replacement(stored, items, log.next_sequence, created))
+            log = rows.clear(db, log) if log.key else self._create(db, conversation_id, log, created)
+            return self._write(db, log, new, created, kept)
 
         return await self._file.run("BEGIN IMMEDIATE", work)
 
@@ -143,7 +159,59 @@ class SqliteChatMemoryRepository:
 
         def work(db: sqlite3.Connection) -> bool:
             self._entries.forget()
-            return rows.delete(db, rows.find(db, conversation_id).key)
+            log = rows.find(db, conversation_id, self._now())
+            rows.delete(db, log.ended_key)
+            return rows.delete(db, log.key)
+
+        return await self._file.run("BEGIN IMMEDIATE", work)
+
+    async def rename(self, conversation_id: str, new_id: str) -> bool:
+        """Give a conversation another id; see `ChatMemoryRepository.rename`."""
+        checked_conversation_id(conversation_id)
+        checked_conversation_id(new_id)
+
+        def work(db: sqlite3.Connection) -> bool:
+            log = rows.find(db, conversation_id, self._now())
+            if not log.key:
+                return False
+            target = rows.find(db, new_id, self._now())
+            _log.check_target(bool(target.key))
+            rows.delete(db, target.ended_key)
+            db.execute("UPDATE conversations SET id = ? WHERE key = ?", (new_id, log.key))
+            return True
+
+        return await self._file.run("BEGIN IMMEDIATE", work)
+
+    async def fork(self, conversation_id: str, new_id: str, *, at: int | None = None) -> bool:
+        """Make `new_id` a conversation with the same entries, copied in the file; see `ChatMemoryRepository.fork`."""
+        checked_conversation_id(conversation_id)
+        checked_conversation_id(new_id)
+        place = _log.checked_place(at, "at")
+        end = rows.END if place is None else place + 1
+
+        def work(db: sqlite3.Connection) -> bool:
+            log = rows.find(db, conversation_id, self._now())
+            lasts = rows.last_sequences(db, log, end)
+            if not any(lasts):
+                return False
+            target = rows.find(db, new_id, self._now())
+            _log.check_target(bool(target.key))
+            systems, created = self._entries.systems(db, log, end), _log.now()
+            copy = rows.copy(db, log, self._create(db, new_id, target, created), lasts, systems)
+            rows.save(db, copy._replace(ttl=log.ttl, ends=_log.end_of(log.ttl, self._now())), created)
+            return True
+
+        return await self._file.run("BEGIN IMMEDIATE", work)
+
+    async def prune(self, *, before: datetime | None = None, prefix: str = "", limit: int = 1000) -> int:
+        """Remove conversations that ended, or were not written to, in one transaction; see `ChatMemoryRepository.prune`."""
+        moment = _log.checked_time(before, "before")
+        low = _log.checked_prefix(prefix, "prefix")
+        most = _log.checked_number(limit, "limit", least=1)
+
+        def work(db: sqlite3.Connection) -> int:
+            self._entries.forget()
+            return rows.prune(db, low, self._now(), moment, most)
 
         return await self._file.run("BEGIN IMMEDIATE", work)
 
@@ -152,7 +220,7 @@ class SqliteChatMemoryRepository:
         low = _log.checked_prefix(prefix, "prefix")
         last = "" if after is None else _log.checked_prefix(after, "after")
         most = _log.checked_number(limit, "limit", least=1)
-        found = await self._file.run("BEGIN", lambda db: rows.listed(db, low, last, most + 1))
+        found = await self._file.run("BEGIN", lambda db: rows.listed(db, low, last, self._now(), most + 1))
         items, more = _log.page_of(found, most)
         return Page(items, items[-1].conversation_id if more else None)
 
@@ -188,3 +256,23 @@ class SqliteChatMemoryRepository:
     async def aclose(self) -> None:
         """Close the file. The repository cannot be used after that; closing twice is fine."""
         await self._file.aclose()
+
+    def _now(self) -> int:
+        return _log.ticks(self._clock())
+
+    def _create(self, db: sqlite3.Connection, conversation_id: str, ended: rows.Found, created: datetime) -> rows.Found:
+        return rows.create(db, conversation_id, created, self._now(), ended.ended_key)
+
+    def _write(
+        self,
+        db: sqlite3.Connection,
+        log: rows.Found,
+        new: tuple[Sequence[_log.Laned], Sequence[Entry]],
+        created: datetime,
+        retention: Retention | None,
+    ) -> int:
+        """Add a batch, remove what is too much, begin the time to live anew; returns the revision."""
+        log = rows.add(db, log, *new)
+        log = rows.trim(db, log, _log.excess_of(log.spoken, retention))
+        ttl = _log.kept_ttl(retention, log.ttl)
+        return rows.save(db, log._replace(ttl=ttl, ends=_log.end_of(ttl, self._now())), created)
