@@ -32,17 +32,17 @@ from advisorchain.testing.models import Pause, ScriptedModel
 from advisorchain.testing.recorders import RecordingAdvisor, Seen, labels
 
 from ._asking import MODES, HandLoop, Mode, ask, asking, chunks_given, given, stored, texts
-from .cases._stores import STORES, Store
+from .cases._stores import EVERYWHERE, Store, opened
 
 U, A = UserMessage, AssistantMessage
 both = pytest.mark.parametrize("mode", MODES)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERYWHERE)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = STORES[request.param](tmp_path)
-    yield opened
-    await opened.repository.aclose()
+    place = opened(request.param, tmp_path)
+    yield place
+    await place.aclose()
 
 
 def memory_on(store: Store | None = None, **more: Any) -> MessageChatMemoryAdvisor:

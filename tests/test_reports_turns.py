@@ -22,17 +22,17 @@ from advisorchain.telemetry import Telemetry
 from advisorchain.testing.models import ScriptedModel
 
 from ._asking import MODES, HandLoop, Mode, ask, asking, given, stored, texts
-from .cases._stores import STORES, Store
+from .cases._stores import EVERYWHERE, Store, opened
 
 U, A = UserMessage, AssistantMessage
 both = pytest.mark.parametrize("mode", MODES)
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERYWHERE)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = STORES[request.param](tmp_path)
-    yield opened
-    await opened.repository.aclose()
+    place = opened(request.param, tmp_path)
+    yield place
+    await place.aclose()
 
 
 def memory_on(store: Store, order: int | None = None) -> MessageChatMemoryAdvisor:

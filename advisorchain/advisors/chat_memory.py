@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 from anyio import move_on_after
 
@@ -13,15 +13,20 @@ from advisorchain.advisor import CHAT_MEMORY_ORDER, BaseAdvisor, Outcome
 from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse, checked_conversation_id
 from advisorchain.memory.chat_memory import ChatMemory
+from advisorchain.memory.concurrency import APPEND
 from advisorchain.memory.repository import distinct_systems
 from advisorchain.memory.turns import LastTurn, Turn
 from advisorchain.messages import AssistantMessage, Message, SystemMessage
 
-__all__ = ["MessageChatMemoryAdvisor"]
+__all__ = ["MEMORY_CONVERSATION_ID", "MessageChatMemoryAdvisor"]
+
+MEMORY_CONVERSATION_ID: Final = "memory.conversation_id"
+"""Where `response.context` has the id of the branch on which a turn is kept (`advisorchain.memory.Fork`)."""
 
 Interrupted: TypeAlias = Literal["partial", "question", "nothing"]
 Remember: TypeAlias = Literal["answer", "turn"]
 
+_SHORTEST_TURN: Final = 4  # with tools: question, call, result, answer
 _NOT_KEPT: Final = ("content_filter", "paused")  # a guard's refusal; a turn that is not over
 _STORE_SECONDS: Final = 60.0  # a store that hangs must not hold a cancelled task for ever; theirs are to run out first
 
@@ -41,8 +46,22 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
 
     Storing a whole answer is not interrupted: a task that is cancelled meanwhile waits for it, 60 seconds at most.
 
+    Two turns of one conversation at one time: the memory's concurrency rule says what happens (`ChatMemory`).
+
+    - `Append`: both go on, and each is stored whole, in order of completion.
+    - `Serialize`: the second waits in `before` for the end of the first, which a stream reaches when its reader has read or
+      left it. Not in time: ConversationConflictError. Took longer than its lease, and was overtaken: LeaseLostError, from
+      `done`, after the answer was given; or stored all the same, as the rule says.
+    - `Reject`: the second fails in `before` with ConversationConflictError.
+    - `Fork`: the second goes to a branch. Advisors further in see a request with the branch's `conversation_id`, and so do
+      their spans and what they keep by it; those outside see the one that was asked for. The branch's id is in the
+      context, and so in `response.context`, under `MEMORY_CONVERSATION_ID`; it is not there when the turn is on no branch.
+
+    However a turn ends, its lease is given back: stored, refused, failed, interrupted, paused. A paused turn that goes on
+    begins again, and may find another one under way; one on a branch goes on there.
+
     Inside a tool loop (an order beyond the tool advisor's) the whole turn is stored when its answer asks for no more tools,
-    and nothing for a turn that ends between its rounds.
+    and nothing for a turn that ends between its rounds. Each round is a turn to the concurrency rule, then.
 
     Args:
         chat_memory: the memory; it stays its giver's to close.
@@ -55,6 +74,8 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
     Raises:
         ConfigurationError: an argument that cannot work.
         ConversationIdError: a request without `conversation_id`, before anything happens.
+        ConversationConflictError: another turn is under way, and the concurrency rule allows no second one.
+        LeaseLostError: the turn was overtaken, and the concurrency rule refuses it then.
     """
 
     keeps_answers = True  # so an advisor that judges answers must stand further in
@@ -79,6 +100,27 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         self.remember: Remember = remember
         self._replaces: LastTurn | None = None
 
+    def placed(self, outer: tuple[Any, ...]) -> str:
+        """What is kept at this place, for `describe()`."""
+        if any(getattr(advisor, "repeats", None) == "round" for advisor in outer):
+            return "keeps each turn with its tool rounds when its last answer is there, nothing of others"
+        whole = "each turn with its tool rounds" if self.remember == "turn" else "the question and the final answer"
+        return f"keeps {whole}"
+
+    def unfit_in_loop(self) -> str | None:
+        """What of the memory does not fit a place inside a tool loop, for `chain.lint()`."""
+        memory = self.chat_memory
+        if memory.concurrency != APPEND:
+            rule = type(memory.concurrency).__name__
+            return f"each round is a turn to its rule `{rule}`, and other turns may come in between; give it `Append()`"
+        for part in (memory.policy, memory.repository):
+            if getattr(part, "keeps_tool_messages", True) is False:
+                return f"its `{type(part).__name__}` keeps no tool messages, which is what it would store here"
+        room = getattr(memory.policy, "max_messages", None)
+        if isinstance(room, int) and room < _SHORTEST_TURN:
+            return f"its window of {room} cannot show a turn with a round of tools, which is {_SHORTEST_TURN} messages"
+        return None
+
     async def before(self, request: ChatRequest) -> ChatRequest:
         """Begin a turn: history, then the prompt, under the system messages."""
         conversation_id = checked_conversation_id(request.conversation_id)
@@ -86,7 +128,8 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         messages = system_first(turn.history, request.messages)
         recalled = sum(not isinstance(message, SystemMessage) for message in turn.history)
         local = {**request.local, self.name: turn}
-        return request.replace(messages=messages, local=local, recalled=request.recalled + recalled)
+        passed = request.replace(messages=messages, local=local, recalled=request.recalled + recalled)
+        return passed if turn.conversation_id == conversation_id else _on_branch(passed, turn.conversation_id)
 
     async def done(self, request: ChatRequest, outcome: Outcome) -> None:
         """Store the turn, or give it up."""
@@ -95,10 +138,12 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
             return
         interrupted = self.interrupted if self._replaces is None else "nothing"  # half an answer replaces no whole one
         messages = recorded_once(outcome, interrupted, self.remember, in_loop=request.round > 0)
-        if messages is None:
-            await turn.abandon()
-        else:
+        if messages is not None:
             await _commit(turn, messages, shielded=outcome.status == "ok")
+        elif outcome.response is not None and outcome.response.finish_reason == "paused":
+            await turn.pause()
+        else:
+            await turn.abandon()
 
     def replacing(self, last: LastTurn) -> Self:
         """The same advisor for one call, whose turn takes the place of the last one: see `ChatMemory.begin`.
@@ -137,9 +182,19 @@ async def _commit(turn: Turn, messages: Sequence[Message], *, shielded: bool) ->
     # An answer that is there must not be lost to a cancellation that comes now. An interrupted turn needs no shield of its
     # own: the chain shields its whole end, for as long as the application chose.
     with move_on_after(_STORE_SECONDS, shield=shielded) as scope:
-        await turn.commit(messages)
+        try:
+            await turn.commit(messages)
+        except GeneratorExit:
+            raise  # thrown away unfinished: a coroutine may not await any more
+        except BaseException:
+            await turn.abandon()
+            raise
     if scope.cancelled_caught:
         raise StorageError(f"the turn could not be stored within {_STORE_SECONDS:g} seconds: the store does not answer")
+
+
+def _on_branch(request: ChatRequest, branch: str) -> ChatRequest:
+    return request.replace(conversation_id=branch, context={**request.context, MEMORY_CONVERSATION_ID: branch})
 
 
 def _was_seen(response: ChatResponse) -> bool:

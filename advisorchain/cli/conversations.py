@@ -1,133 +1,205 @@
-"""`advisorchain conversations`: list, show, export and delete what was said."""
+"""`advisorchain conversations`: list, show, rename, fork, delete and prune what was said."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import TypeAlias, TypeVar
 
 import anyio
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from advisorchain.cli.parts import open_memory
 from advisorchain.cli.text import one_line, plain, tell
-from advisorchain.errors import ChatMemoryError, StorageError
+from advisorchain.errors import ChatMemoryError, InvalidInputError
+from advisorchain.memory.chat_memory import ago
 from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, all_entries
-from advisorchain.messages import AssistantMessage, dump_message
+from advisorchain.messages import AssistantMessage
 
-__all__ = ["delete", "export", "list_all", "show"]
+__all__ = ["Ask", "delete", "fork", "list_all", "listed", "many", "prune", "rename", "required", "run", "show"]
 
 T = TypeVar("T")
+Ask: TypeAlias = Callable[[str], bool] | None
+"""Asks a question; None: the answer is yes."""
 
 _PAGE = 200
+_HEADING = f"{'LAST USED':<16}  {'MESSAGES':>8}  ID"
 
 
-def list_all(place: str | None) -> None:
-    """Print a line a conversation."""
+def list_all(place: str | None, prefix: str = "") -> None:
+    """Print a line a conversation whose id begins with `prefix`."""
 
     async def work(repository: ChatMemoryRepository) -> None:
-        heading = f"{'LAST USED':<16}  {'MESSAGES':>8}  ID"
-        async for found in _conversations(repository):
+        heading = _HEADING
+        async for found in listed(repository, prefix):
             if heading:
                 print(heading)
                 heading = ""
-            print(f"{found.updated.astimezone():%Y-%m-%d %H:%M}  {found.count:>8}  {one_line(found.conversation_id)}")
+            print(_row(found))
 
-    _run(place, work)
+    run(place, work)
 
 
-def show(place: str | None, conversation_id: str) -> None:
-    """Print what was said.
+def show(place: str | None, conversation_id: str, *, numbers: bool = False) -> None:
+    """Print what was said; with `numbers`, each message with its place in the log.
 
     Raises:
         ChatMemoryError: there is no such conversation.
     """
 
     async def work(repository: ChatMemoryRepository) -> None:
-        await _require(repository, (conversation_id,))
+        await required(repository, (conversation_id,))
         async for entry in all_entries(repository, conversation_id):
-            print(plain(_shown(entry)))
+            print(plain(_shown(entry, numbers)))
 
-    _run(place, work)
+    run(place, work)
 
 
-def export(place: str | None, ids: tuple[str, ...], output: str | None) -> None:
-    """Write conversations as JSON Lines, a message a line. A file is there whole or not at all.
+def rename(place: str | None, conversation_id: str, new_id: str) -> None:
+    """Give a conversation another id.
 
     Raises:
-        ChatMemoryError: there is no such conversation.
-        StorageError: the file cannot be written.
+        ChatMemoryError: there is no such conversation, or there is one of the new id.
     """
 
     async def work(repository: ChatMemoryRepository) -> None:
-        counts = await _require(repository, ids)
-        if not ids:
-            counts = {found.conversation_id: found.count async for found in _conversations(repository)}
-        with _file(output) as file, _progress(sum(counts.values()), shown=file is not sys.stdout) as advance:
-            for conversation_id in counts:
-                async for entry in all_entries(repository, conversation_id):
-                    print(_exported(conversation_id, entry), file=file)
-                    advance()
+        if not await repository.rename(conversation_id, new_id):
+            raise _none(conversation_id)
 
-    _run(place, work)
+    run(place, work)
 
 
-def delete(place: str | None, ids: tuple[str, ...], ask: Callable[[str], bool] | None) -> None:
-    """Delete conversations; none when one of them is not there, or the answer to the question is no.
+def fork(place: str | None, conversation_id: str, new_id: str, at: int | None) -> None:
+    """Copy a conversation, or its beginning up to and with the message of number `at`.
+
+    Raises:
+        ChatMemoryError: there is no such conversation or message, or there is a conversation of the new id.
+    """
+
+    async def work(repository: ChatMemoryRepository) -> None:
+        await required(repository, (conversation_id,))
+        if not await repository.fork(conversation_id, new_id, at=at):
+            raise ChatMemoryError(
+                f"`{one_line(conversation_id)}` has no message up to number {at}; see: conversations show --numbers"
+            )
+
+    run(place, work)
+
+
+def delete(place: str | None, ids: tuple[str, ...], prefix: str | None, ask: Ask) -> None:
+    """Delete conversations, by id and by how their ids begin; none when one of them is not there, or the answer is no.
 
     Raises:
         ChatMemoryError: there is no such conversation.
+        InvalidInputError: neither ids nor a prefix, or an empty one, which would be all.
     """
+    if prefix is None and not ids:
+        raise InvalidInputError("nothing to delete was named; give conversation ids, or --prefix")
+    if prefix is not None and not prefix:
+        raise InvalidInputError("`--prefix` is empty, which is every conversation; to begin anew, remove the store itself")
 
     async def found(repository: ChatMemoryRepository) -> dict[str, int]:
-        return await _require(repository, ids)
+        counts = await required(repository, ids)
+        if prefix is None:
+            return counts
+        begun = {each.conversation_id: each.count async for each in listed(repository, prefix)}
+        if not begun:
+            raise ChatMemoryError(f"there is no conversation whose id begins with `{one_line(prefix)}`")
+        return {**counts, **begun}
 
     async def gone(repository: ChatMemoryRepository) -> None:
         for conversation_id in counts:
             await repository.delete(conversation_id)
 
-    counts = _run(place, found)
+    counts = run(place, found)
     names = ", ".join(f"`{one_line(conversation_id)}`" for conversation_id in counts)
+    told = names if prefix is None else f"{many(len(counts), 'conversation')} ({_short(names)})"
     # Asked outside the event loop, which would take Ctrl-C for itself while the question stands.
-    if ask is None or ask(f"Delete {names} with {sum(counts.values())} messages for good?"):
-        _run(place, gone)
+    if ask is None or ask(f"Delete {told} with {many(sum(counts.values()), 'message')} for good?"):
+        run(place, gone)
     else:
         tell("nothing was deleted")
 
 
-def _run(place: str | None, work: Callable[[ChatMemoryRepository], Awaitable[T]]) -> T:
+def prune(place: str | None, older_than: timedelta | None, prefix: str, *, dry_run: bool, ask: Ask) -> None:
+    """Remove conversations whose time is over, and those that were not used for so long. Tells how many there were.
+
+    With `dry_run` the latter are listed, and nothing is removed; the former no store shows.
+    """
+    before = None if older_than is None else ago(older_than)
+
+    async def old(repository: ChatMemoryRepository) -> list[Conversation]:
+        if before is None:
+            return []
+        return [found async for found in listed(repository, prefix) if found.updated < before]
+
+    async def removed(repository: ChatMemoryRepository) -> int:
+        count = 0
+        while found := await repository.prune(before=before, prefix=prefix):
+            count += found
+        return count
+
+    candidates = run(place, old)
+    messages = sum(found.count for found in candidates)
+    told = f"{many(len(candidates), 'conversation')} with {many(messages, 'message')}"
+    since = "" if before is None else f", last used before {before.astimezone():%Y-%m-%d %H:%M}"
+    if dry_run:
+        for line in [_HEADING, *map(_row, candidates)] if candidates else []:
+            print(line)
+        tell(f"would remove {told}{since}; and what has expired, which is shown nowhere")
+    elif candidates and ask is not None and not ask(f"Remove {told}{since}, for good?"):
+        tell("nothing was removed")
+    else:
+        tell(f"removed {many(run(place, removed), 'conversation')}")
+
+
+def run(place: str | None, work: Callable[[ChatMemoryRepository], Awaitable[T]], *, create: bool = False) -> T:
+    """What `work` gives back, called with the store that `--memory` names; see `open_memory`."""
+
     async def opened() -> T:
-        async with open_memory(place, create=False) as repository:
+        async with open_memory(place, create=create) as repository:
             return await work(repository)
 
     return anyio.run(opened)
 
 
-async def _require(repository: ChatMemoryRepository, ids: tuple[str, ...]) -> dict[str, int]:
+async def required(repository: ChatMemoryRepository, ids: tuple[str, ...]) -> dict[str, int]:
+    """How many messages each of these conversations has; ChatMemoryError when one is not there."""
     counts = {conversation_id: (await repository.recall(conversation_id, 0)).count for conversation_id in ids}
     for conversation_id, count in counts.items():
         if not count:
-            raise ChatMemoryError(f"there is no conversation `{one_line(conversation_id)}`; see: conversations list")
+            raise _none(conversation_id)
     return counts
 
 
-async def _conversations(repository: ChatMemoryRepository) -> AsyncIterator[Conversation]:
-    page = await repository.conversations(limit=_PAGE)
+async def listed(repository: ChatMemoryRepository, prefix: str = "") -> AsyncIterator[Conversation]:
+    """All conversations whose ids begin with `prefix`."""
+    page = await repository.conversations(prefix=prefix, limit=_PAGE)
     while True:
         for found in page.items:
             yield found
         if page.next is None:
             return
-        page = await repository.conversations(after=page.next, limit=_PAGE)
+        page = await repository.conversations(prefix=prefix, after=page.next, limit=_PAGE)
 
 
-def _shown(entry: Entry) -> str:
+def _none(conversation_id: str) -> ChatMemoryError:
+    return ChatMemoryError(f"there is no conversation `{one_line(conversation_id)}`; see: conversations list")
+
+
+def many(count: int, thing: str) -> str:
+    """A number of things: "1 message", "2 messages"."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _row(found: Conversation) -> str:
+    return f"{found.updated.astimezone():%Y-%m-%d %H:%M}  {found.count:>8}  {one_line(found.conversation_id)}"
+
+
+def _shown(entry: Entry, numbers: bool) -> str:
     message = entry.message
     speaker, notes = entry.kind if entry.kind == "summary" else entry.role, []
     if isinstance(message.content, tuple):
@@ -136,44 +208,5 @@ def _shown(entry: Entry) -> str:
         notes += [f"[calls {call.name} {call.arguments}]" for call in message.tool_calls]
         speaker += " (stopped)" if message.partial else ""
     text = "\n".join(filter(None, [message.text, *notes]))
-    return f"{entry.created.astimezone():%Y-%m-%d %H:%M} {speaker}:\n{text}\n"
-
-
-def _exported(conversation_id: str, entry: Entry) -> str:
-    line: dict[str, Any] = {
-        "conversation_id": conversation_id,
-        "sequence": entry.sequence,
-        "turn_id": entry.turn_id,
-        "created": entry.created.isoformat(),
-        "kind": entry.kind,
-        "covers": entry.covers,
-        "message": json.loads(dump_message(entry.message)),
-    }
-    return json.dumps(line, ensure_ascii=False)
-
-
-@contextmanager
-def _file(output: str | None) -> Iterator[TextIO]:
-    if output is None:
-        yield sys.stdout
-        return
-    target = Path(output)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            yield file
-        unfinished.replace(target)
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise StorageError(f"`{target}` cannot be written: {error.strerror}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-@contextmanager
-def _progress(total: int, *, shown: bool) -> Iterator[Callable[[], None]]:
-    console = Console(stderr=True)
-    columns = (TextColumn("Exporting"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, disable=not (shown and console.is_terminal)) as progress:
-        yield partial(progress.advance, progress.add_task("", total=total))
+    number = f"{entry.sequence}  " if numbers else ""
+    return f"{number}{entry.created.astimezone():%Y-%m-%d %H:%M} {speaker}:\n{text}\n"

@@ -40,16 +40,17 @@ def open_memory(place: str | None, *, create: bool) -> AbstractAsyncContextManag
 
     Args:
         place: a URL when it holds "://", else the path of a SQLite file; None: the default place.
-        create: make a file that is not there, and for the default place its folder. Otherwise the default place, while
-            there is nothing, is an empty store.
+        create: make a file or tables that are not there, and for the default place its folder. Otherwise the default place,
+            while there is nothing, is an empty store.
 
     Raises:
         StorageError: `create` is false and there is no such file, or the folder cannot be made.
         ConfigurationError: no such kind of URL.
+        MissingExtraError: what this kind of store needs is not installed.
     """
     path = _file(default_memory() if place is None else place)
     if path is None:
-        return open_repository(place or "")
+        return open_repository(place or "", create=create)
     if create and str(path) == default_memory():
         _make_folder(path.parent)
     elif not create and not path.exists():

@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from advisorchain.chain import AdvisorChain
 from advisorchain.cli.parts import load_model, load_part, open_memory
 from advisorchain.cli.text import explained, tell, tell_traceback
 from advisorchain.errors import AdvisorChainError, ConfigurationError, InvalidInputError
-from advisorchain.memory import ChatMemory, MessageWindow
+from advisorchain.memory import ChatMemory, MessageWindow, Retention
 
 __all__ = ["API_KEY_ENV", "ServeSetting", "serve"]
 
@@ -33,6 +34,7 @@ class ServeSetting:
     chain: str | None
     model: str | None
     memory: str | None
+    ttl: timedelta | None
     host: str
     port: int
     api_key_env: str | None
@@ -99,7 +101,8 @@ async def _open_chain(setting: ServeSetting) -> AsyncIterator[tuple[Any, str]]:
     if setting.chain is None:
         model = load_model(setting.model or "gguf", lambda _seconds: None)
         async with open_memory(setting.memory, create=True) as repository:
-            memory = ChatMemory(MessageWindow(_WINDOW), repository)
+            retention = None if setting.ttl is None else Retention(setting.ttl)
+            memory = ChatMemory(MessageWindow(_WINDOW), repository, retention=retention)
             name = str(getattr(model, "name", None) or getattr(model, "__name__", "chat"))
             yield AdvisorChain(model, [MessageChatMemoryAdvisor(memory)], name="serve"), name
         return

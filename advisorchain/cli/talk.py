@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from anyio import CancelScope
@@ -20,7 +22,7 @@ from advisorchain.cli.parts import load_model, load_part, open_memory
 from advisorchain.cli.text import tell
 from advisorchain.cli.trace_view import TraceView
 from advisorchain.errors import ConfigurationError, MissingExtraError
-from advisorchain.memory import ChatMemory, MessageWindow
+from advisorchain.memory import ChatMemory, MessageWindow, Retention
 from advisorchain.telemetry import Telemetry
 
 if TYPE_CHECKING:  # it needs the extra `tools`, which a chat without any does not
@@ -40,6 +42,7 @@ class Setting:
     mcp: tuple[str, ...]
     yes: bool
     memory: str | None
+    ttl: timedelta | None
     window: int
     conversation: str
     system: str | None
@@ -139,7 +142,8 @@ async def open_talk(setting: Setting) -> AsyncIterator[Talk]:
     view = TraceView() if setting.trace else None
     telemetry = Telemetry() if view is None else view.telemetry
     async with open_memory(setting.memory, create=True) as repository:
-        memory = ChatMemory(MessageWindow(setting.window), repository)
+        retention = None if setting.ttl is None else Retention(setting.ttl)
+        memory = ChatMemory(MessageWindow(setting.window), repository, retention=retention)
         advisors.append(MessageChatMemoryAdvisor(memory))
         advisors += _loop_of(setting, advisors)
         async with AdvisorChain(model, advisors, name="chat", telemetry=telemetry) as chain:
@@ -165,6 +169,8 @@ def _servers(setting: Setting) -> list[Any]:
         return []
     from advisorchain.tools.mcp import McpToolset  # needs the extra `mcp`, which other tools do not
 
+    if not setting.debug:  # what its SDK logs of a server that prints more than messages would stand amid the answer
+        logging.getLogger("mcp").setLevel(logging.CRITICAL)
     return [McpToolset(server, needs_approval=not setting.yes) for server in setting.mcp]
 
 

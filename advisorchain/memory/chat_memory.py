@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
-from itertools import takewhile
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
-from advisorchain.errors import (
-    ConfigurationError,
-    ConversationConflictError,
-    InvalidInputError,
-    MessageError,
-    kind_of,
-)
+from advisorchain import conventions as names
+from advisorchain._operation import MemorySpan
+from advisorchain.errors import ConfigurationError, ConversationConflictError, InvalidInputError, kind_of
+from advisorchain.memory.concurrency import APPEND, ConcurrencyRule, checked_rule, take_hold
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow
+from advisorchain.memory.recalling import recalled_once
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repository import (
     ChatMemoryRepository,
     Conversation,
     Entry,
     Page,
-    Recall,
+    Retention,
     all_entries,
     checked_batch,
 )
-from advisorchain.memory.turns import LastTurn, ReplacingTurn, Turn
-from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolMessage, dump_message, load_message
+from advisorchain.memory.snapshots import dump_snapshot, load_snapshot
+from advisorchain.memory.turns import LastTurn, Read, ReplacingTurn, Turn
+from advisorchain.messages import Message, SystemMessage
 
-__all__ = ["ChatMemory", "recalled_once"]
+__all__ = ["ChatMemory", "ago"]
 
 _SNAPSHOT_TRIES: Final = 20
-_FORMAT: Final = 1  # of a snapshot
+_IDS_AT_ONCE: Final = 500
 
 
 class ChatMemory:
@@ -47,19 +43,47 @@ class ChatMemory:
     Every method that takes a conversation id raises ConversationIdError for one that is not valid, and StorageError when
     the store cannot be read or written.
 
+    Args:
+        policy: how much of a conversation a prompt carries.
+        repository: where conversations are kept.
+        concurrency: what happens when a turn begins while another one of its conversation is under way: `Append()`,
+            `Serialize()`, `Reject()` or `Fork()`; see `advisorchain.memory.concurrency`.
+        retention: for how long a conversation is kept, and how much of it; goes with every write of this memory.
+
     Raises:
-        ConfigurationError: `policy` or `repository` is none.
+        ConfigurationError: an argument that is none of these.
     """
 
-    def __init__(self, policy: MemoryPolicy | None = None, repository: ChatMemoryRepository | None = None) -> None:
+    def __init__(
+        self,
+        policy: MemoryPolicy | None = None,
+        repository: ChatMemoryRepository | None = None,
+        *,
+        concurrency: ConcurrencyRule = APPEND,
+        retention: Retention | None = None,
+    ) -> None:
         self.policy: MemoryPolicy = MessageWindow() if policy is None else policy
         self.repository: ChatMemoryRepository = InMemoryChatMemoryRepository() if repository is None else repository
+        self.concurrency: ConcurrencyRule = checked_rule(concurrency)
+        self.retention = retention
         self._owned = repository is None
         _require("policy", self.policy, "last", "view")
         _require("repository", self.repository, "append", "recall")
+        if not isinstance(retention, Retention | None):
+            raise ConfigurationError(f"`retention` is {kind_of(retention)}; give a `Retention`, or None")
 
     def __repr__(self) -> str:
-        return f"ChatMemory({self.policy!r}, {self.repository!r})"
+        settings = [f"{name}={told}" for name, told in self.describe().items() if name in ("concurrency", "retention")]
+        return f"ChatMemory({', '.join([repr(self.policy), repr(self.repository), *settings])})"
+
+    def describe(self) -> dict[str, str]:
+        """Its parts by name, as they show themselves; a rule or retention that is not set is left out."""
+        parts: dict[str, object] = {"policy": self.policy, "repository": self.repository}
+        if self.concurrency != APPEND:
+            parts["concurrency"] = self.concurrency
+        if self.retention is not None:
+            parts["retention"] = self.retention
+        return {name: repr(part) for name, part in parts.items()}
 
     async def get(self, conversation_id: str) -> tuple[Message, ...]:
         """The messages that a prompt would carry now, oldest first; an unknown conversation has none."""
@@ -72,14 +96,15 @@ class ChatMemory:
             InvalidInputError: `messages` is neither.
         """
         batch = (messages,) if isinstance(messages, Message) else checked_batch(messages)
-        await self.repository.append(conversation_id, batch, turn_id=uuid4().hex)
+        await self.repository.append(conversation_id, batch, turn_id=uuid4().hex, retention=self.retention)
 
     async def clear(self, conversation_id: str) -> bool:
-        """Delete the conversation; False when there was none."""
+        """Delete the conversation; False when there was none. A turn of it that is under way is refused then."""
         return await self.repository.delete(conversation_id)
 
     async def begin(self, conversation_id: str, prompt: Iterable[Message], *, replacing: LastTurn | None = None) -> Turn:
-        """Begin a turn with this prompt, in one trip to the store. Nothing is stored before `commit`.
+        """Begin a turn with this prompt, in one trip to the store, and one more for a lease where the concurrency rule has
+        them. Nothing is stored before `commit`.
 
         See `recalled_once` for what is recalled and what is new.
 
@@ -90,30 +115,50 @@ class ChatMemory:
                 new, and `commit` puts the turn in its place, if there is an answer.
 
         Raises:
-            ConversationConflictError: others wrote to the conversation since `replacing` was looked up.
+            ConversationConflictError: others wrote to the conversation since `replacing` was looked up, or another turn is
+                under way and the concurrency rule allows no second one.
             ConversationDeletedError: it was deleted since.
         """
         prompt = checked_batch(prompt)
-        last = self.policy.last
-        most = last if last is None else last + len(prompt)
-        if replacing is not None:
-            return await self._begin_again(conversation_id, prompt, most, replacing)
-        recall = await self.repository.recall(conversation_id, most)
-        history, new = recalled_once(self.policy, recall, prompt)
-        return Turn(self.repository, conversation_id, recall.incarnation, history, new)
-
-    async def _begin_again(
-        self, conversation_id: str, prompt: tuple[Message, ...], most: int | None, replacing: LastTurn
-    ) -> Turn:
-        if conversation_id != replacing.conversation_id:
+        if replacing is not None and conversation_id != replacing.conversation_id:
             raise InvalidInputError(
                 "`replacing` is a turn of another conversation: an advisor outside the memory changed `conversation_id`"
             )
-        recall = await self.repository.recall(conversation_id, most, before=replacing.question.sequence)
-        replacing.check_unchanged(recall)
+        with MemorySpan(names.SEARCH_MEMORY, self.repository, conversation_id) as span:
+            turn = await self._begun(conversation_id, prompt, replacing)
+            span.tell(MEMORY_RECORD_COUNT=len(turn.history))
+            return turn
+
+    async def _begun(self, conversation_id: str, prompt: tuple[Message, ...], replacing: LastTurn | None) -> Turn:
+        turn_id = uuid4().hex
+        hold = await take_hold(self.concurrency, self.repository, conversation_id, turn_id)
+        try:
+            if replacing is None:
+                read = await self._read(conversation_id, prompt)
+                return Turn(self.repository, conversation_id, turn_id, read, retention=self.retention, hold=hold)
+            read = await self._read_before(replacing, prompt)
+            return ReplacingTurn(self.repository, replacing, turn_id, read, retention=self.retention, hold=hold)
+        except GeneratorExit:
+            raise  # thrown away unfinished: a coroutine may not await any more
+        except BaseException:
+            if hold is not None:
+                await hold.release()
+            raise
+
+    async def _read(self, conversation_id: str, prompt: tuple[Message, ...]) -> Read:
+        recall = await self.repository.recall(conversation_id, self._most(prompt))
+        return Read.of(recall, *recalled_once(self.policy, recall, prompt))
+
+    async def _read_before(self, last: LastTurn, prompt: tuple[Message, ...]) -> Read:
+        recall = await self.repository.recall(last.conversation_id, self._most(prompt), before=last.question.sequence)
+        last.check_unchanged(recall)
         said = tuple(message for message in prompt if not isinstance(message, SystemMessage))
         history, new = recalled_once(self.policy, recall, said[:-1])  # asked twice in a row, the last is not the one before
-        return ReplacingTurn(self.repository, replacing, history, (*new, *said[-1:]))
+        return Read.of(recall, history, (*new, *said[-1:]))
+
+    def _most(self, prompt: tuple[Message, ...]) -> int | None:
+        last = self.policy.last
+        return last if last is None else last + len(prompt)
 
     async def last_turn(self, conversation_id: str) -> LastTurn | None:
         """The last turn, to be replaced by another (`begin`); None: nobody has asked anything yet."""
@@ -150,7 +195,7 @@ class ChatMemory:
             entries = await self._log(conversation_id)
             found = (await self.repository.recall(conversation_id, 0)).revision
             if found == revision:  # nobody wrote between the pages
-                return {"format": _FORMAT, "entries": [_dump_entry(entry) for entry in entries]}
+                return dump_snapshot(entries)
         raise ConversationConflictError(
             "the conversation is being written to all the time; take the snapshot later", expected=revision, found=found
         )
@@ -161,19 +206,63 @@ class ChatMemory:
         Raises:
             InvalidInputError: `snapshot` is none.
         """
-        await self.repository.replace(conversation_id, _load_entries(snapshot))
+        await self.repository.replace(conversation_id, load_snapshot(snapshot), retention=self.retention)
 
     async def fork(self, conversation_id: str, new_id: str, *, at: int | None = None) -> None:
-        """Copy a conversation to a new id: all of it, or up to and with the entry whose sequence is `at`.
+        """Copy a conversation to a new id, in the store: all of it, or up to and with the entry whose sequence is `at`.
 
         Raises:
             InvalidInputError: there is nothing to copy.
             ConversationConflictError: `new_id` is a conversation already.
         """
-        entries = [entry for entry in await self._log(conversation_id) if at is None or entry.sequence <= at]
-        if not entries:
+        if not await self.repository.fork(conversation_id, new_id, at=at):
             raise InvalidInputError("`conversation_id` names no conversation, or `at` lies before its first entry")
-        await self.repository.replace(new_id, entries, expected=0)
+
+    async def rename(self, conversation_id: str, new_id: str) -> bool:
+        """Give a conversation another id; False when there is none. A turn of it that is under way is refused then.
+
+        Raises:
+            ConversationConflictError: `new_id` is a conversation already.
+        """
+        return await self.repository.rename(conversation_id, new_id)
+
+    async def clear_all(self, prefix: str, *, everything: bool = False) -> int:
+        """Delete the conversations whose ids begin with `prefix`; tells how many there were.
+
+        Args:
+            prefix: such as "user:17:".
+            everything: an empty prefix is meant: all conversations of the store.
+
+        Raises:
+            InvalidInputError: `prefix` is no text, or empty without `everything`.
+        """
+        if not prefix and not everything:
+            raise InvalidInputError("`prefix` is empty, which is every conversation of the store; if so, `everything=True`")
+        deleted, page = 0, await self.repository.conversations(prefix=prefix, limit=_IDS_AT_ONCE)
+        while True:
+            for found in page.items:
+                deleted += await self.repository.delete(found.conversation_id)
+            if page.next is None:
+                return deleted
+            page = await self.repository.conversations(prefix=prefix, after=page.next, limit=_IDS_AT_ONCE)
+
+    async def prune(self, older_than: timedelta | None = None, *, prefix: str = "") -> int:
+        """Remove, from the store, conversations whose time is over (`Retention.ttl`); tells how many were removed.
+
+        Args:
+            older_than: also those that nobody has written to for so long.
+            prefix: only ids that begin with it.
+
+        Raises:
+            InvalidInputError: `older_than` is no time above zero.
+        """
+        if older_than is not None and (not isinstance(older_than, timedelta) or older_than <= timedelta(0)):
+            raise InvalidInputError("`older_than` must be a timedelta above zero, or None")
+        before = None if older_than is None else ago(older_than)
+        removed = 0
+        while found := await self.repository.prune(before=before, prefix=prefix):
+            removed += found
+        return removed
 
     async def _log(self, conversation_id: str) -> list[Entry]:
         return [entry async for entry in all_entries(self.repository, conversation_id)]
@@ -192,92 +281,12 @@ class ChatMemory:
         await self.aclose()
 
 
-def recalled_once(
-    policy: MemoryPolicy, recall: Recall, prompt: Sequence[Message]
-) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """What to put before a prompt, and what of the prompt is new: so that nothing is sent or stored twice.
-
-    - The longest end of the log with which the prompt begins is there already: recalled is the policy's view of the log
-      before it, new is the prompt after it. So a caller may send the new messages only, or the whole conversation each time,
-      or a question again that was left without an answer.
-    - If instead the view itself stands as one run in the prompt, nothing but system messages is recalled. New is what comes
-      after the run; what stands before it (older messages, examples) is sent, not stored.
-    - Otherwise all of the prompt is new.
-
-    System messages of the prompt are never new. Compared are role, content, tool calls and call id: what an application
-    that keeps its own list of messages still has.
-
-    Args:
-        policy: what makes a view.
-        recall: of at least `policy.last` entries and one more for each message of the prompt.
-        prompt: the messages of the request.
-
-    Returns:
-        The history and the new messages.
-    """
-    said = tuple(message for message in prompt if not isinstance(message, SystemMessage))
-    newest = recall.tail[max(0, len(recall.tail) - len(said)) :]
-    known = _overlap(_keys(entry.message for entry in newest), _keys(said))
-    view = _view(policy, without_newest(recall, known, policy.last), said[known:])
-    shown = [message for message in view if not isinstance(message, SystemMessage)]
-    run_end = 0 if known else _end_of_run(_keys(shown), _keys(said))
-    if run_end:
-        return tuple(message for message in view if isinstance(message, SystemMessage)), said[run_end:]
-    return view, said[known:]
-
-
-def _view(policy: MemoryPolicy, recall: Recall, new: Sequence[Message]) -> tuple[Message, ...]:
-    """The policy's view; calls that wait for the tool results with which the new messages begin count as answered."""
-    results = tuple(takewhile(lambda message: isinstance(message, ToolMessage), new))
-    if not results or not recall.tail:
-        return policy.view(recall)
-    newest = recall.tail[-1]
-    brought = (replace(newest, sequence=newest.sequence + 1 + place, message=one) for place, one in enumerate(results))
-    view = policy.view(replace(recall, tail=(*recall.tail, *brought)))
-    return tuple(message for message in view if not any(message is one for one in results))
-
-
-def _keys(messages: Iterable[Message]) -> list[tuple[object, ...]]:
-    """Of each message, what two of them must have in common to be the same one."""
-    return [
-        (
-            message.role,
-            message.content,
-            message.tool_calls if isinstance(message, AssistantMessage) else (),
-            message.tool_call_id if isinstance(message, ToolMessage) else None,
-        )
-        for message in messages
-    ]
-
-
-def _overlap(log: list[tuple[object, ...]], prompt: list[tuple[object, ...]]) -> int:
-    """How long the longest end of `log` is that `prompt` begins with."""
-    for length in range(len(log), 0, -1):
-        if log[-length] == prompt[0] and log[-length:] == prompt[:length]:
-            return length
-    return 0
-
-
-def _end_of_run(run: list[tuple[object, ...]], prompt: list[tuple[object, ...]]) -> int:
-    """Where the first occurrence of `run` in `prompt` ends; 0: there is none.
-
-    A prompt that is the run and nothing else does not count: it is the same said again, not a conversation that goes on.
-    """
-    for start in range(len(prompt) - len(run) + 1 if run else 0):
-        if prompt[start] == run[0] and prompt[start : start + len(run)] == run:
-            return 0 if len(run) == len(prompt) else start + len(run)
-    return 0
-
-
-def without_newest(recall: Recall, cut: int, last: int | None) -> Recall:
-    """`recall` as it would be if its newest `cut` entries were not there yet, with `last` entries at most."""
-    entries = recall.tail[: len(recall.tail) - cut]
-    start = 0 if last is None else max(0, len(entries) - last)
-    tail = entries[start:]
-    question = None
-    if tail and tail[0].role != "user":
-        question = next((entry for entry in reversed(entries[:start]) if entry.role == "user"), recall.question)
-    return replace(recall, count=recall.count - cut, tail=tail, question=question)
+def ago(time: timedelta) -> datetime | None:
+    """So long before now; None: before all times."""
+    try:
+        return datetime.now(UTC) - time
+    except OverflowError:
+        return None
 
 
 def _require(name: str, part: object, *attributes: str) -> None:
@@ -288,40 +297,3 @@ def _require(name: str, part: object, *attributes: str) -> None:
         if hasattr(part, "__aenter__"):  # what `open_repository` gives
             hint = "; enter it with `async with` first, or, where that cannot be, give a SqliteChatMemoryRepository(path)"
         raise ConfigurationError(f"`{name}` is {found}; give an object that has {needed}{hint}")
-
-
-def _dump_entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "sequence": entry.sequence,
-        "turn_id": entry.turn_id,
-        "kind": entry.kind,
-        "covers": entry.covers,
-        "created": entry.created.isoformat(),
-        "message": json.loads(dump_message(entry.message)),
-    }
-
-
-def _load_entries(snapshot: object) -> list[Entry]:
-    entries = snapshot.get("entries") if isinstance(snapshot, Mapping) and snapshot.get("format") == _FORMAT else None
-    if not isinstance(entries, list):
-        raise InvalidInputError(f"`snapshot` is not what `ChatMemory.snapshot` returned (a dict of format {_FORMAT})")
-    return [_load_entry(place, data) for place, data in enumerate(entries)]
-
-
-def _load_entry(place: int, data: Any) -> Entry:
-    try:
-        return Entry(
-            sequence=data["sequence"],
-            turn_id=data["turn_id"],
-            message=load_message(data["message"]),
-            created=datetime.fromisoformat(data["created"]),
-            kind=data["kind"],
-            covers=data["covers"],
-        )
-    except KeyError as error:
-        reason = f"`{error.args[0]}` is missing"
-    except MessageError as error:
-        reason = str(error)
-    except (TypeError, ValueError):  # whose texts would show what was there
-        reason = "it is no entry, or `created` is no time"
-    raise InvalidInputError(f"`snapshot` cannot be restored: entry {place}: {reason}")

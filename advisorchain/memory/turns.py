@@ -5,42 +5,97 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from uuid import uuid4
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
-from advisorchain.errors import ChatMemoryError, ConversationConflictError, ConversationDeletedError
-from advisorchain.memory.repository import ChatMemoryRepository, Entry, Recall, all_entries, checked_batch
+from advisorchain import conventions as names
+from advisorchain._operation import MemorySpan
+from advisorchain.errors import ChatMemoryError, ConversationConflictError, ConversationDeletedError, LeaseLostError
+from advisorchain.memory.repository import ChatMemoryRepository, Entry, Recall, Retention, all_entries, checked_batch
 from advisorchain.messages import Message
 
-__all__ = ["LastTurn", "ReplacingTurn", "Turn"]
+if TYPE_CHECKING:  # the rules are built on turns
+    from advisorchain.memory.concurrency import Hold
+
+__all__ = ["LastTurn", "Late", "Read", "ReplacingTurn", "Turn"]
+
+Late: TypeAlias = Literal["refuse", "append", "branch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What a turn has read when it begins.
+
+    Attributes:
+        incarnation: the life of the conversation; 0: it was not there.
+        seen: the sequence of the newest entry.
+        history: the messages to put before the prompt.
+        new: those of the prompt that are not in the log.
+    """
+
+    incarnation: int
+    seen: int
+    history: tuple[Message, ...]
+    new: tuple[Message, ...]
+
+    @classmethod
+    def of(cls, recall: Recall, history: tuple[Message, ...], new: tuple[Message, ...]) -> Read:
+        """What stands in `recall`, of which a policy shows `history`."""
+        summary = () if recall.summary is None else (recall.summary,)
+        newest = (*recall.tail[-1:], *recall.systems[-1:], *summary)
+        return cls(recall.incarnation, max((entry.sequence for entry in newest), default=0), history, new)
 
 
 class Turn:
     """One turn of a conversation: what it recalls, and the one batch that it may store.
 
+    It ends by `commit`, `abandon` or `pause`, which give its lease back, if the concurrency rule has leases. When `commit`
+    raises, commit again or abandon.
+
     Attributes:
-        conversation_id: whose turn it is.
         turn_id: what its entries in the log will have in common.
-        history: the messages to put before the prompt.
-        new: the prompt's messages that are not in the log yet, without system messages. `commit` stores them first.
     """
 
-    __slots__ = ("_abandoned", "_incarnation", "_repository", "conversation_id", "history", "new", "turn_id")
+    __slots__ = (
+        "_abandoned", "_committed", "_conversation_id", "_copying", "_hold", "_read", "_repository", "_retention", "turn_id",
+    )  # fmt: skip
+    _operation: ClassVar[str] = names.CREATE_MEMORY
 
     def __init__(
         self,
         repository: ChatMemoryRepository,
         conversation_id: str,
-        incarnation: int,
-        history: tuple[Message, ...],
-        new: tuple[Message, ...],
+        turn_id: str,
+        read: Read,
+        *,
+        retention: Retention | None = None,
+        hold: Hold | None = None,
     ) -> None:
         self._repository = repository
-        self._incarnation = incarnation
-        self._abandoned = False
-        self.conversation_id = conversation_id
-        self.turn_id = uuid4().hex
-        self.history = history
-        self.new = new
+        self._conversation_id = conversation_id
+        self._read = read
+        self._retention = retention
+        self._hold = hold
+        self._copying = self._committed = self._abandoned = False
+        self.turn_id = turn_id
+
+    @property
+    def conversation_id(self) -> str:
+        """Where it is stored.
+
+        Under the rule `Fork` that is a branch when another turn was under way, or, after `commit`, when the lease was lost.
+        """
+        branch = None if self._hold is None else self._hold.branch
+        return self._conversation_id if branch is None else branch
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """The messages to put before the prompt."""
+        return self._read.history
+
+    @property
+    def new(self) -> tuple[Message, ...]:
+        """The prompt's messages that are not in the log yet, without system messages. `commit` stores them first."""
+        return self._read.new
 
     async def commit(self, messages: Iterable[Message] = ()) -> None:
         """Store the new messages and these after them, all or none. Once stored, committing again does nothing.
@@ -49,18 +104,101 @@ class Turn:
 
         Raises:
             ConversationDeletedError: the conversation was deleted since the turn began.
+            LeaseLostError: it took longer than its lease, another turn has taken that over, and the rule refuses it then.
             ChatMemoryError: the turn was abandoned.
             StorageError: the store cannot be written.
         """
         if self._abandoned:
             raise ChatMemoryError("this `Turn` was abandoned; begin another one")
-        batch = (*self.new, *checked_batch(messages))
-        if batch:
-            await self._repository.append(self.conversation_id, batch, turn_id=self.turn_id, incarnation=self._incarnation)
+        batch, hold = self._batch(checked_batch(messages)), self._hold
+        if batch and not self._committed:
+            with MemorySpan(self._operation, self._repository, self.conversation_id) as span:
+                if hold is None:
+                    await self._append(batch)
+                elif hold.branch is not None or not await self._store(batch, hold):
+                    await self._store_apart(batch, hold)
+                span.tell(MEMORY_RECORD_COUNT=len(batch))
+            self._committed = True
+        if hold is not None:
+            await hold.release()
 
     async def abandon(self) -> None:
         """Give the turn up: nothing is stored from now on. What was committed stays."""
         self._abandoned = True
+        if self._hold is not None:
+            await self._hold.release()
+
+    async def pause(self) -> None:
+        """As `abandon`, of a turn that is to be begun again later. Where it is on a branch, that is made, to go on there."""
+        if self._hold is not None and self._hold.branch is not None and self._read.seen and not self._abandoned:
+            try:
+                await self._check_not_deleted(self._hold.branch, await self._copy(self._hold.branch))
+            except (ConversationConflictError, ConversationDeletedError):
+                pass  # nothing to go on from: it begins anew then
+        await self.abandon()
+
+    def _batch(self, answer: tuple[Message, ...]) -> tuple[Message, ...]:
+        return (*self.new, *answer)
+
+    async def _append(self, batch: Iterable[Message], *, token: int | None = None) -> None:
+        await self._repository.append(
+            self._conversation_id,
+            batch,
+            turn_id=self.turn_id,
+            incarnation=self._read.incarnation,
+            token=token,
+            retention=self._retention,
+        )
+
+    async def _store(self, batch: tuple[Message, ...], hold: Hold) -> bool:
+        """Store it in the conversation; False: the lease is lost, and it is to go to a branch."""
+        try:
+            await self._append(batch, token=hold.token)
+        except LeaseLostError:
+            if hold.lost() == "refuse":
+                raise
+            if hold.late == "branch":
+                return False
+            await self._append(batch)
+        return True
+
+    # -- on a branch
+
+    async def _store_apart(self, batch: tuple[Message, ...], hold: Hold) -> None:
+        branch = hold.branch or await hold.branch_off("late")
+        while True:
+            try:
+                return await self._append_apart(batch, branch)
+            except ConversationConflictError:
+                branch, self._copying = await hold.branch_off("taken"), False
+
+    async def _append_apart(self, batch: tuple[Message, ...], branch: str) -> None:
+        copied = self._read.seen > 0 and await self._copy(branch)
+        await self._check_not_deleted(branch, copied)
+        # where it was written anew meanwhile: what this turn had read of it
+        said = batch if copied else (*self.history, *batch)
+        fits = None if copied else 0
+        await self._repository.append(branch, said, turn_id=self.turn_id, expected=fits, retention=self._retention)
+
+    async def _copy(self, branch: str) -> bool:
+        """Copy what this turn had read; False: it is not there any more. A copy of an earlier try is taken for this one."""
+        again, self._copying = self._copying, True
+        try:
+            return await self._repository.fork(self._conversation_id, branch, at=self._read.seen)
+        except ConversationConflictError:
+            if again:
+                return True
+            raise
+
+    async def _check_not_deleted(self, branch: str, copied: bool) -> None:
+        """Asked after the copy was made: a life that is there now was there when it was copied."""
+        begun = self._read.incarnation
+        if begun and (await self._repository.recall(self._conversation_id, 0)).incarnation != begun:
+            if copied:
+                await self._repository.delete(branch)
+            raise ConversationDeletedError(
+                "the conversation was deleted after this turn had begun; nothing was stored on a branch either"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +234,26 @@ class LastTurn:
 
 
 class ReplacingTurn(Turn):
-    """A turn that takes the place of the last one. As long as it is not committed with an answer, the old one stays."""
+    """A turn that takes the place of the last one. As long as it is not committed with an answer, the old one stays.
+
+    On a branch there is no old one: it stands behind what was before that.
+    """
 
     __slots__ = ("_last",)
+    _operation: ClassVar[str] = names.UPDATE_MEMORY
 
     def __init__(
         self,
         repository: ChatMemoryRepository,
         last: LastTurn,
-        history: tuple[Message, ...],
-        new: tuple[Message, ...],
+        turn_id: str,
+        read: Read,
+        *,
+        retention: Retention | None = None,
+        hold: Hold | None = None,
     ) -> None:
-        super().__init__(repository, last.conversation_id, last.incarnation, history, new)
-        self._last: LastTurn | None = last
+        super().__init__(repository, last.conversation_id, turn_id, read, retention=retention, hold=hold)
+        self._last = last
 
     async def commit(self, messages: Iterable[Message] = ()) -> None:
         """Put the new messages and these in place of the last turn, all or none; without an answer it stays as it is.
@@ -116,21 +261,45 @@ class ReplacingTurn(Turn):
         Raises:
             ConversationConflictError: others wrote to the conversation since the last turn was looked up.
             ConversationDeletedError: it was deleted since.
+            LeaseLostError: as for `Turn.commit`.
             ChatMemoryError: the turn was abandoned.
             StorageError: the store cannot be read or written.
         """
-        if self._abandoned:
-            raise ChatMemoryError("this `Turn` was abandoned; begin another one")
-        answer = checked_batch(messages)
-        if self._last is None or not answer:
-            return
-        self._last.check_unchanged(await self._repository.recall(self.conversation_id, 0))
-        entries = [entry async for entry in all_entries(self._repository, self.conversation_id)]
-        kept = self._kept(entries, self._last.question)
+        await super().commit(messages)
+
+    def _batch(self, answer: tuple[Message, ...]) -> tuple[Message, ...]:
+        return (*self.new, *answer) if answer else ()
+
+    async def _append(self, batch: Iterable[Message], *, token: int | None = None) -> None:
+        last = self._last
+        last.check_unchanged(await self._repository.recall(self._conversation_id, 0))
+        entries = [entry async for entry in all_entries(self._repository, self._conversation_id)]
+        kept = self._kept(entries, last.question)
         place, now = entries[-1].sequence + 1, datetime.now(UTC)
-        turn = [Entry(place + n, self.turn_id, message, now) for n, message in enumerate((*self.new, *answer))]
-        await self._repository.replace(self.conversation_id, [*kept, *turn], expected=self._last.revision)
-        self._last = None
+        turn = [Entry(place + n, self.turn_id, message, now) for n, message in enumerate(batch)]
+        await self._repository.replace(
+            self._conversation_id,
+            [*kept, *turn],
+            expected=last.revision,
+            incarnation=last.incarnation,
+            retention=self._retention,
+        )
+
+    async def _store(self, batch: tuple[Message, ...], hold: Hold) -> bool:
+        # `replace` takes no token: the lease is looked at before, and lasts longer than that takes
+        if not await hold.renew() and hold.lost() == "refuse":
+            raise LeaseLostError(
+                "this turn took longer than its lease, which another one has taken over; nothing was replaced"
+            )
+        if hold.token is None and hold.late == "branch":
+            return False
+        try:
+            await self._append(batch)
+        except ConversationConflictError:
+            if hold.late != "branch":
+                raise
+            return False
+        return True
 
     def _kept(self, entries: list[Entry], question: Entry) -> list[Entry]:
         first = question.sequence

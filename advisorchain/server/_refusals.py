@@ -144,6 +144,8 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def _of_memory(error: ChatMemoryError) -> Refusal:
+    if isinstance(error, ConversationConflictError) and error.expected is None:  # the memory's rule is to wait, or not to
+        return Refusal(409, "another turn of this conversation is under way", "conversation_busy", again=False)
     if isinstance(error, _CHANGED):
         return Refusal(409, "the conversation has changed meanwhile; read it again", again=False)
     return Refusal(500, "the conversation could not be read or written", "internal_error", again=False)

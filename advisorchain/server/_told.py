@@ -13,6 +13,8 @@ What that form cannot say, and what is done instead:
   `"advisorchain": {"paused": [{"id": …, "name": …}, …]}`, the calls that wait, on the whole answer or on the last piece of a
   stream. None of its tool calls is sent, for the client would take them for its own. It cannot go on by this endpoint: an
   advisor around the tool loop takes `response.pause`, and the application resumes it.
+- A branch: another turn of the conversation was under way, and the memory's rule is `Fork`. The answer, or the last piece of
+  a stream, has `"advisorchain": {"conversation_id": …}`: the conversation that this turn is kept in.
 - Usage that was not told. It is left out; a counter that is missing beside others is 0.
 """
 
@@ -22,6 +24,7 @@ import time
 from typing import Any, Final
 from uuid import uuid4
 
+from advisorchain.advisors.chat_memory import MEMORY_CONVERSATION_ID
 from advisorchain.exchange import ChatChunk, ChatResponse
 from advisorchain.messages import Usage
 
@@ -57,7 +60,7 @@ class Answer:
         if calls:
             told["tool_calls"] = calls
         choice = {"index": 0, "message": told, "logprobs": None, "finish_reason": _reason(response)}
-        whole = {**self._head("chat.completion"), "choices": [choice], **_marked(_paused(response))}
+        whole = {**self._head("chat.completion"), "choices": [choice], **_marked(_beside(response))}
         return whole if response.usage is None else {**whole, "usage": _usage(response.usage)}
 
     def delta(
@@ -116,7 +119,7 @@ class Deltas:
         if calls := _tool_calls(response):
             indexed = [{"index": place, **call} for place, call in enumerate(calls)]
             pieces.append(self._answer.delta({"tool_calls": indexed}))
-        pieces.append(self._answer.delta({}, _reason(response), _paused(response)))
+        pieces.append(self._answer.delta({}, _reason(response), _beside(response)))
         if include_usage and response.usage is not None:
             pieces.append(self._answer.usage(response.usage))
         return pieces
@@ -126,10 +129,14 @@ def _marked(mark: dict[str, Any] | None) -> dict[str, Any]:
     return {} if mark is None else {"advisorchain": mark}
 
 
-def _paused(response: ChatResponse) -> dict[str, Any] | None:
-    if response.pause is None:
-        return None
-    return {"paused": [{"id": call.id, "name": call.name} for call in response.pause.open_calls]}
+def _beside(response: ChatResponse) -> dict[str, Any] | None:
+    """What OpenAI's form has no place for."""
+    told: dict[str, Any] = {}
+    if response.pause is not None:
+        told["paused"] = [{"id": call.id, "name": call.name} for call in response.pause.open_calls]
+    if isinstance(branch := response.context.get(MEMORY_CONVERSATION_ID), str):
+        told["conversation_id"] = branch
+    return told or None
 
 
 def _tool_calls(response: ChatResponse) -> list[dict[str, Any]]:

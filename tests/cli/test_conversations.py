@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from typer.testing import CliRunner, Result
 
 from advisorchain.cli.app import app
-from advisorchain.errors import ChatMemoryError, StorageError
-from advisorchain.memory import ChatMemory
+from advisorchain.errors import ChatMemoryError, ConversationConflictError, InvalidInputError, StorageError
+from advisorchain.memory import ChatMemory, SqliteChatMemoryRepository
 from advisorchain.memory.urls import open_repository
 from advisorchain.messages import AssistantMessage, ImagePart, Message, TextPart, ToolCall, UserMessage, load_message
 
@@ -154,3 +157,252 @@ def test_unknown_ids_and_stores_are_one_line_and_status_1(run: Run, kept: str) -
     ended = run("conversations", "list", "--memory", "none.db")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "`none.db` is not there" in ended.stderr
+
+
+def test_show_with_numbers(kept: str) -> None:
+    lines = invoke("show", "ada", "--numbers", "--memory", kept).stdout.splitlines()
+    assert [line.split()[0] for line in lines if line.endswith(":")] == ["1", "2"]
+
+
+def test_list_by_prefix(kept: str) -> None:
+    assert len(invoke("list", "--prefix", "a", "--memory", kept).stdout.splitlines()) == 2
+
+
+# -- rename, fork, delete by prefix
+
+
+def ids(kept: str) -> list[str]:
+    return [line.split()[3] for line in invoke("list", "--memory", kept).stdout.splitlines()[1:]]
+
+
+def test_rename(kept: str) -> None:
+    assert isinstance(invoke("rename", "bob", "bert", "--memory", kept).exception, ChatMemoryError)
+    assert isinstance(invoke("rename", "ada", "many", "--memory", kept).exception, ConversationConflictError)
+    assert invoke("rename", "ada", "ada 2", "--memory", kept).exit_code == 0
+    assert "Hello, A" in invoke("show", "ada 2", "--memory", kept).stdout
+    assert "there is no conversation `ada`" in str(invoke("show", "ada", "--memory", kept).exception)
+
+
+def test_fork(kept: str) -> None:
+    assert isinstance(invoke("fork", "bob", "bert", "--memory", kept).exception, ChatMemoryError)
+    assert isinstance(invoke("fork", "many", "ada", "--memory", kept).exception, ConversationConflictError)
+    assert invoke("fork", "many", "few", "--at", "3", "--memory", kept).exit_code == 0
+    assert invoke("fork", "many", "all", "--memory", kept).exit_code == 0
+    assert invoke("show", "few", "--memory", kept).stdout.count("user:") == 3
+    assert invoke("show", "all", "--memory", kept).stdout.count("user:") == 450
+    assert invoke("fork", "many", "none", "--at", "0", "--memory", kept).exit_code == 2
+
+
+def test_delete_by_prefix(kept: str) -> None:
+    for name in ("user:1", "user:2", "used"):
+        invoke("fork", "ada", name, "--memory", kept)
+    assert isinstance(invoke("delete", "--prefix", "", "--yes", "--memory", kept).exception, InvalidInputError)
+    assert isinstance(invoke("delete", "--yes", "--memory", kept).exception, InvalidInputError)
+    missing = invoke("delete", "--prefix", "none", "--yes", "--memory", kept)
+    assert "whose id begins with `none`" in str(missing.exception)
+    assert len(ids(kept)) == 6
+    assert invoke("delete", "ada", "--prefix", "user:", "--yes", "--memory", kept).exit_code == 0
+    assert ids(kept) == ["many", "tools�[2J", "used"]
+
+
+@pytest.mark.parametrize("answer", ["y", "n", ""])
+def test_deletion_and_pruning_ask(kept: str, answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    age(kept, "ada", days=31)
+    monkeypatch.setattr("advisorchain.cli.conversation_commands._asking", lambda done, yes: asked(answer))
+    questions.clear()
+    for command in (["prune", "--older-than", "30d"], ["delete", "--prefix", "m"]):
+        result = invoke(*command, "--memory", kept)
+        assert result.exit_code == 0
+        assert ("nothing was" in result.stderr) == (answer != "y")
+    assert questions[0].startswith("Remove 1 conversation with 2 messages, last used before ")
+    assert questions[1] == "Delete 1 conversation (`many`) with 450 messages for good?"
+    assert ids(kept) == (["tools�[2J"] if answer == "y" else ["ada", "many", "tools�[2J"])
+
+
+questions: list[str] = []
+
+
+def asked(answer: str) -> Callable[[str], bool]:
+    def ask(question: str) -> bool:
+        questions.append(question)
+        return answer == "y"
+
+    return ask
+
+
+# -- prune
+
+
+def age(kept: str, conversation_id: str, *, days: int) -> None:
+    """Let a conversation be written to so many days ago."""
+    with closing(sqlite3.connect(kept)) as db, db:
+        (changed,) = db.execute(
+            "UPDATE conversations SET updated = updated - ? * 86400000000 WHERE id = ? RETURNING 1", (days, conversation_id)
+        ).fetchone()
+    assert changed
+
+
+def test_prune_tells_what_it_would_remove_and_removes_it(kept: str) -> None:
+    age(kept, "ada", days=31)
+    age(kept, "many", days=29)
+    result = invoke("prune", "--older-than", "30d", "--dry-run", "--memory", kept)
+    assert [line.split()[-1] for line in result.stdout.splitlines()] == ["ID", "ada"]
+    assert result.stderr.startswith("would remove 1 conversation with 2 messages, last used before 2")
+    assert len(ids(kept)) == 3
+    assert invoke("prune", "--older-than", "30d", "--memory", kept).exit_code == 2
+    assert len(ids(kept)) == 3
+    result = invoke("prune", "--older-than", "30d", "--yes", "--memory", kept)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "removed 1 conversation\n")
+    assert ids(kept) == ["many", "tools�[2J"]
+    result = invoke("prune", "--older-than", "4w", "--prefix", "t", "--yes", "--memory", kept)
+    assert result.stderr == "removed 0 conversations\n"
+    assert invoke("prune", "--older-than", "4w", "--yes", "--memory", kept).stderr == "removed 1 conversation\n"
+
+
+def test_prune_removes_what_has_expired(home: Path, run: Run) -> None:
+    for name in ("short", "long"):
+        ttl = ("--ttl", "1h") if name == "short" else ("--ttl", "2w")
+        assert run("chat", "hi", "--conversation", name, "--memory", "kept.db", *ttl).returncode == 0
+    with closing(sqlite3.connect("kept.db")) as db:
+        assert db.execute("SELECT ttl / 3600000000 FROM conversations ORDER BY id").fetchall() == [(336,), (1,)]
+    with closing(sqlite3.connect("kept.db")) as db, db:
+        db.execute("UPDATE conversations SET ends = 1, updated = 1 WHERE id = 'short'")
+    assert ids("kept.db") == ["long"]
+    result = invoke("prune", "--dry-run", "--memory", "kept.db")
+    assert result.stderr == "would remove 0 conversations with 0 messages; and what has expired, which is shown nowhere\n"
+    assert invoke("prune", "--memory", "kept.db").stderr == "removed 1 conversation\n"
+    with closing(sqlite3.connect("kept.db")) as db:
+        assert db.execute("SELECT id FROM conversations").fetchall() == [("long",)]
+
+
+@pytest.mark.parametrize("bad", ["30", "d", "0d", "-1d", "30m", "1.5d", "30 days", "9999999d"])
+def test_a_time_that_is_none_is_wrong_usage(kept: str, bad: str) -> None:
+    result = invoke("prune", "--older-than", bad, "--yes", "--memory", kept)
+    assert result.exit_code == 2
+    assert "such as 30d" in result.stderr
+    assert len(ids(kept)) == 3
+
+
+def test_a_time_longer_than_the_calendar_prunes_nothing(kept: str) -> None:
+    assert invoke("prune", "--older-than", "999999w", "--yes", "--memory", kept).stderr == "removed 0 conversations\n"
+
+
+# -- import
+
+
+def test_what_was_exported_is_imported_exactly(kept: str, home: Path) -> None:
+    invoke("export", "--memory", kept, "-o", "out.jsonl")
+    result = invoke("import", "out.jsonl", "--memory", "new.db")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "imported 3 conversations with 454 messages\n"
+    assert invoke("export", "--memory", "new.db").stdout == (home / "out.jsonl").read_text(encoding="utf-8")
+
+
+def test_import_from_standard_input_and_between_memories(kept: str, run: Run) -> None:
+    lines = "\n" + invoke("export", "ada", "--memory", kept).stdout.replace("\n", "\r\n")
+    ended = run("conversations", "import", "-", "--memory", "new.db", input=lines)
+    assert (ended.returncode, ended.stderr) == (0, "imported 1 conversation with 2 messages\n")
+    assert "Hello, A" in invoke("show", "ada", "--memory", "new.db").stdout
+
+
+GOOD = {
+    "conversation_id": "new", "sequence": 1, "turn_id": "t", "created": "2024-01-01T00:00:00+00:00", "kind": "message",
+    "covers": None, "message": {"role": "user", "content": "secret"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{", "it is no JSON"),
+        ("[" * 100_000, "it is no JSON"),
+        ("7", "it is no JSON object"),
+        (b"\xff{}", "it is no JSON"),
+        ({}, "`conversation_id` is missing"),
+        ({**GOOD, "conversation_id": " "}, "`conversation_id` is blank"),
+        ({**GOOD, "conversation_id": "first"}, "`first` goes on after another conversation"),
+        ({**GOOD, "conversation_id": "second"}, "`sequence` is not above"),
+        ({key: value for key, value in GOOD.items() if key != "turn_id"}, "`turn_id` is missing"),
+        ({**GOOD, "turn_id": ""}, "`turn_id` must be"),
+        ({**GOOD, "created": "2024-01-01T00:00:00"}, "`created` is no time with a zone"),
+        ({**GOOD, "created": "today"}, "`created` is no time"),
+        ({**GOOD, "kind": "secret"}, "`kind` is neither"),
+        ({**GOOD, "sequence": "1"}, "`sequence` must be a whole number"),
+        ({**GOOD, "covers": "x"}, "`covers` must be a whole number"),
+        ({**GOOD, "message": {"role": "nobody", "content": "secret"}}, "role"),
+        ({**GOOD, "message": "secret"}, ""),
+    ],
+    ids=lambda case: str(case)[:60],
+)
+def test_a_bad_line_is_told_by_its_number_and_nothing_is_imported(home: Path, kept: str, line: Any, told: str) -> None:
+    before = [json.dumps({**GOOD, "conversation_id": name}) for name in ("first", "second")]
+    data = line if isinstance(line, bytes) else (line if isinstance(line, str) else json.dumps(line)).encode()
+    (home / "in.jsonl").write_bytes("\n".join(before).encode() + b"\n" + data + b"\n")
+    for options in ([], ["--replace"]):
+        result = invoke("import", "in.jsonl", "--memory", kept, *options)
+        assert isinstance(result.exception, InvalidInputError)
+        assert str(result.exception).startswith("line 3 cannot be imported: ")
+        assert told in str(result.exception)
+        assert "secret" not in str(result.exception)
+        assert ids(kept) == ["ada", "many", "tools�[2J"]
+
+
+def test_conversations_that_are_there_stop_an_import_or_are_replaced(kept: str, home: Path) -> None:
+    lines = [json.dumps({**GOOD, "conversation_id": name}) for name in ("a new one", "ada")]
+    (home / "in.jsonl").write_text("\n".join(lines))
+    result = invoke("import", "in.jsonl", "--memory", kept)
+    assert isinstance(result.exception, ConversationConflictError)
+    assert "`ada`" in str(result.exception)
+    assert "--replace" in str(result.exception)
+    assert len(ids(kept)) == 3
+    assert invoke("import", "in.jsonl", "--memory", kept, "--replace").exit_code == 0
+    assert invoke("export", "ada", "--memory", kept).stdout.count("\n") == 1
+    assert "secret" in invoke("show", "ada", "--memory", kept).stdout
+
+
+def test_a_store_that_fails_half_way_keeps_whole_conversations(
+    kept: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoke("export", "--memory", kept, "-o", "out.jsonl")
+    replace = SqliteChatMemoryRepository.replace
+
+    async def failing(self: SqliteChatMemoryRepository, conversation_id: str, *args: Any, **how: Any) -> int:
+        if conversation_id == "many":
+            raise StorageError("the disk is full")
+        return await replace(self, conversation_id, *args, **how)
+
+    monkeypatch.setattr(SqliteChatMemoryRepository, "replace", failing)
+    result = invoke("import", "out.jsonl", "--memory", "new.db")
+    assert isinstance(result.exception, StorageError)
+    assert result.stderr == "1 conversation had been imported when this happened:\n"
+    assert ids("new.db") == ["ada"]
+
+
+def test_a_file_that_cannot_be_read_is_told(home: Path) -> None:
+    result = invoke("import", "none.jsonl", "--memory", "new.db")
+    assert isinstance(result.exception, StorageError)
+    assert "`none.jsonl` cannot be read" in str(result.exception)
+    assert not (home / "new.db").exists()
+
+
+def test_an_empty_file_imports_nothing(home: Path) -> None:
+    (home / "in.jsonl").write_text("\n\n")
+    assert invoke("import", "in.jsonl", "--memory", "new.db").stderr == "imported 0 conversations with 0 messages\n"
+
+
+@pytest.mark.parametrize("command", ["list", "show", "rename", "fork", "export", "import", "delete", "prune"])
+def test_help_names_every_kind_of_memory_and_no_password(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADVISORCHAIN_MEMORY", "postgresql://me:hunter2@nowhere/x")
+    told = invoke(command, "--help").stdout
+    for name in ("ADVISORCHAIN_MEMORY", "sqlite:///PATH", "postgresql://", "redis://", "mongodb://"):
+        assert name in told
+    assert "hunter2" not in told
+
+
+def test_a_password_is_never_shown(run: Run) -> None:
+    for url in ("postgresql://me:hunter2@127.0.0.1:1/x", "redis://me:hunter2@127.0.0.1:1/0", "nosuch://me:hunter2@x"):
+        for command in (["conversations", "list"], ["chat", "hi", "--debug"]):
+            ended = run(*command, "--memory", url)
+            assert ended.returncode == 1
+            assert ended.stderr
+            assert "hunter2" not in ended.stderr + ended.stdout

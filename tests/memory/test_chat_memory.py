@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -24,10 +25,11 @@ from advisorchain.memory import (
     InMemoryChatMemoryRepository,
     MessageWindow,
     Recall,
+    Retention,
     Unbounded,
     open_repository,
 )
-from advisorchain.memory.chat_memory import recalled_once, without_newest
+from advisorchain.memory.recalling import recalled_once, without_newest
 from advisorchain.messages import AssistantMessage, ImagePart, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 
 U, A, S = UserMessage, AssistantMessage, SystemMessage
@@ -147,6 +149,7 @@ async def test_win_005_win_006_every_operation_names_a_bad_id(bad: str) -> None:
         lambda: memory.snapshot(bad),
         lambda: memory.restore(bad, empty),
         lambda: memory.fork(bad, "new"),
+        lambda: memory.rename(bad, "new"),
     ):
         with pytest.raises(ConversationIdError, match="`conversation_id`"):
             await operation()
@@ -317,6 +320,67 @@ async def test_a_fork_never_overwrites_and_never_starts_from_nothing() -> None:
     with pytest.raises(InvalidInputError, match="`conversation_id`"):
         await memory.fork("nobody", "e")
     assert await stored(memory, "d") == ["there"]
+
+
+async def test_a_conversation_is_renamed_with_all_that_was_said() -> None:
+    memory = ChatMemory()
+    await memory.add("c", plain(["u1", "a1"]))
+    await memory.add("d", U("there"))
+    turn = await memory.begin("c", [U("u2")])
+    assert await memory.rename("c", "e")
+    assert not await memory.rename("c", "f")
+    with pytest.raises(ConversationConflictError):
+        await memory.rename("e", "d")
+    with pytest.raises(ConversationDeletedError):
+        await turn.commit([A("a2")])
+    assert await stored(memory, "e") == ["u1", "a1"]
+    assert [row.conversation_id for row in (await memory.conversations()).items] == ["d", "e"]
+
+
+async def test_all_conversations_of_a_prefix_are_deleted_and_no_others() -> None:
+    memory = ChatMemory()
+    names = [f"user:{number}" for number in range(1201)]
+    for name in (*names, "user", "USER:1", "users:1", "v"):
+        await memory.add(name, U("hi"))
+    assert await memory.clear_all("user:") == 1201
+    assert await memory.clear_all("user:") == 0
+    assert [row.conversation_id for row in (await memory.conversations()).items] == ["USER:1", "user", "users:1", "v"]
+    for nothing in ("", None):
+        with pytest.raises(InvalidInputError, match="`prefix`"):
+            await memory.clear_all(nothing)  # type: ignore[arg-type]
+    assert await memory.clear_all("", everything=True) == 4
+    assert (await memory.conversations()).items == ()
+
+
+async def test_old_and_expired_conversations_are_pruned() -> None:
+    now = datetime.now(UTC).timestamp()
+    repository = InMemoryChatMemoryRepository(clock=lambda: now)
+    short = ChatMemory(repository=repository, retention=Retention(ttl=timedelta(hours=1)))
+    memory = ChatMemory(repository=repository)
+    await short.add("a:short", U("hi"))
+    await memory.add("a:long", U("hi"))
+    assert await memory.prune() == 0
+    now += 3601
+    assert await memory.prune(timedelta(days=1), prefix="b") == 0
+    assert await memory.prune(timedelta(days=1)) == 1
+    assert await memory.prune(timedelta.max) == 0
+    assert await memory.count("a:long") == 1
+    entry = (await memory.history("a:long")).items[0]
+    await repository.replace("old", [replace(entry, created=entry.created - timedelta(days=40))])
+    assert await memory.prune(timedelta(days=30)) == 0  # it was written to now
+    for bad in (timedelta(0), timedelta(days=-1), 30):
+        with pytest.raises(InvalidInputError, match="`older_than`"):
+            await memory.prune(bad)  # type: ignore[arg-type]
+
+
+async def test_a_snapshot_of_an_earlier_release_is_restored() -> None:
+    entry = {"sequence": 7, "turn_id": "t", "kind": "message", "covers": None, "created": "2024-01-01T00:00:00+00:00"}
+    message = {"role": "assistant", "content": "hi", "tool_calls": [], "partial": True, "metadata": {"id": "x"}}
+    memory = ChatMemory()
+    await memory.restore("c", {"format": 1, "entries": [{**entry, "message": message}]})
+    (restored,) = (await memory.history("c")).items
+    assert restored.message == A("hi", partial=True, metadata={"id": "x"})
+    assert (restored.turn_id, restored.created) == ("t", datetime(2024, 1, 1, tzinfo=UTC))
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------

@@ -269,6 +269,7 @@ FAILURES: list[tuple[Exception, int, str | None, str | None]] = [
     (ConversationIdError(SECRET), 400, None, None),
     (ContextLengthError(SECRET), 400, None, None),
     (ConversationConflictError(SECRET, expected=1, found=2), 409, None, "false"),
+    (ConversationConflictError(SECRET), 409, None, "false"),
     (LeaseLostError(SECRET), 409, None, "false"),
     (LimitExceededError(SECRET, retry_after=2.1), 429, "3", "true"),
     (LimitExceededError(SECRET, retry_after=float("inf")), 429, None, "true"),

@@ -31,7 +31,7 @@ from advisorchain import (
 from advisorchain.advisors import MessageChatMemoryAdvisor, ToolCallingAdvisor
 from advisorchain.client import ChatClient
 from advisorchain.errors import AdvisorOrderWarning
-from advisorchain.memory import ChatMemory
+from advisorchain.memory import ChatMemory, Fork, Reject, Serialize
 from advisorchain.messages import Message
 from advisorchain.options import OutputSchema, ToolDefinition
 from advisorchain.server import create_app
@@ -445,6 +445,36 @@ async def test_a_paused_turn_is_marked_and_its_calls_are_not_the_clients() -> No
         assert "secret" not in told.model_dump_json()
     assert harbour.ran == ["tide Brest"] * 2
     assert await memory.count("c") == 0
+
+
+async def test_a_turn_on_a_branch_tells_its_conversation() -> None:
+    memory = ChatMemory(concurrency=Fork())
+    await memory.add("c", UserMessage("before"))
+    await memory.begin("c", [])  # another turn is under way
+    chain = AdvisorChain(ScriptedModel("one", "two"), [MessageChatMemoryAdvisor(memory)])
+    named = {"X-Conversation-Id": "c"}
+    with served(chain) as server:
+        async with server.client() as client:
+            whole = await client.chat.completions.create(model="demo", messages=HI, extra_headers=named)
+            stream = await client.chat.completions.create(model="demo", messages=HI, extra_headers=named, stream=True)
+            pieces = [piece async for piece in stream]
+    for told, answer in ((whole, "one"), (pieces[-1], "two")):
+        branch = (told.model_extra or {})["advisorchain"]["conversation_id"]
+        assert [message.text for message in await memory.get(branch)] == ["before", "Hi", answer]
+    assert all("advisorchain" not in (piece.model_extra or {}) for piece in pieces[:-1])
+    assert await memory.count("c") == 1
+
+
+@pytest.mark.parametrize("rule", [Reject(), Serialize(wait=0)], ids=repr)
+async def test_a_conversation_that_is_busy_is_a_conflict_of_its_own(rule: Any) -> None:
+    memory = ChatMemory(concurrency=rule)
+    await memory.begin("c", [])
+    chain = AdvisorChain(ScriptedModel(), [MessageChatMemoryAdvisor(memory)])
+    with served(chain) as server:
+        async with server.client() as client:
+            with pytest.raises(openai.ConflictError, match="another turn of this conversation is under way") as raised:
+                await client.chat.completions.create(model="demo", messages=HI, extra_headers={"X-Conversation-Id": "c"})
+    assert raised.value.code == "conversation_busy"
 
 
 @pytest.mark.parametrize(
