@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 
 from ._expecting import Result, check_error, expected_error
-from ._reading import Fields, Later, UnknownInCaseError
+from ._reading import Fields, UnknownInCaseError
 from ._stores import Store
 
 Operation = Callable[[Fields], Awaitable[Any]]
@@ -32,7 +32,6 @@ class Program:
 
         Raises:
             UnknownInCaseError: the runner does not know an operation or a key.
-            Later: what it needs is not built yet.
         """
         with Fields(case, str(case.get("id"))) as fields:
             for key in _IGNORED:
@@ -78,12 +77,12 @@ class Program:
 
     async def _attempt(self, step: Fields) -> Result:
         name = step.take("op")
-        if name not in (*self.operations, "repeat", "for_each_id", "wait", "configure"):
+        if name not in (*self.operations, "repeat", "for_each_id", "wait"):
             raise UnknownInCaseError(f"unknown `op`: {name}")
         operation: Operation = getattr(self, f"do_{name}")
         try:
             result = Result(await operation(step))
-        except (UnknownInCaseError, Later):
+        except UnknownInCaseError:
             raise
         except Exception as error:
             result = Result(error=error)
@@ -121,7 +120,3 @@ class Program:
 
     async def do_wait(self, step: Fields) -> None:
         self.store.clock.now += step.take("seconds")
-
-    async def do_configure(self, step: Fields) -> None:
-        if "ttl_seconds" in step:
-            raise Later("a time to live")

@@ -50,10 +50,6 @@ class UnknownInCaseError(AssertionError):
     """The runner does not know an operation or a key, so it cannot say that the case holds."""
 
 
-class Later(Exception):  # noqa: N818  no error: what the case needs is a later issue's
-    """What a case needs is not built yet."""
-
-
 class Fields:
     """A dict of a case whose keys are taken one by one; leaving with one that was not taken fails the case."""
 

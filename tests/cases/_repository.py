@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import anyio
 import anyio.to_thread
 
-from advisorchain.memory import Entry
+from advisorchain.memory import Entry, Retention
 from advisorchain.messages import Message, UserMessage
 
 from ._expecting import Result, check_messages, check_metadata
@@ -25,6 +26,7 @@ class RepositoryProgram(Program):
     operations = (
         "save_all", "save_all_generated", "resave_loaded_plus", "append", "append_one", "append_each", "concurrent_append",
         "find", "find_ids", "delete", "count_rows",
+        "configure",
     )  # fmt: skip
 
     async def set_up(self, given: Fields) -> None:
@@ -32,13 +34,14 @@ class RepositoryProgram(Program):
         self._reads: list[tuple[Entry, ...]] = []
         self._saved: list[Message] = []
         self._writers: tuple[int, int] = (0, 0)
+        self._retention: Retention | None = None
 
     async def _save(self, conversation_id: Any, messages: Any) -> None:
         await self.store.repository.replace(conversation_id, messages)
         self._saved = list(messages)
 
     async def _append(self, conversation_id: Any, messages: Any) -> None:
-        await self.store.repository.append(conversation_id, messages, turn_id=uuid4().hex)
+        await self.store.repository.append(conversation_id, messages, turn_id=uuid4().hex, retention=self._retention)
         self._saved += messages
 
     async def _log(self, conversation_id: Any) -> tuple[Entry, ...]:
@@ -48,6 +51,9 @@ class RepositoryProgram(Program):
             page = await self.store.repository.page(conversation_id, after=page.next, limit=10)
             entries += page.items
         return tuple(entries)
+
+    async def do_configure(self, step: Fields) -> None:
+        self._retention = Retention(ttl=timedelta(seconds=step.take("ttl_seconds")))
 
     async def do_save_all(self, step: Fields) -> None:
         await self._save(step.take("conversation_id"), messages_of(step.take("messages")))

@@ -1,4 +1,7 @@
-"""Every repository that can be had here. A further store is one more entry of STORES."""
+"""Every repository that can be had here: STORES need nothing, SERVERS a server or a driver and are for the slow tests.
+
+A further store is one more entry of either.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from advisorchain.memory import ChatMemoryRepository, InMemoryChatMemoryRepository, SqliteChatMemoryRepository
 
@@ -28,11 +34,17 @@ class Store:
 
     Attributes:
         rows: how many rows of a conversation the store holds, by the test's own means.
+        clean: takes away what lies outside the test's folder.
     """
 
     repository: ChatMemoryRepository
     clock: Clock
     rows: Callable[[str], Awaitable[int]]
+    clean: Callable[[], object] = lambda: None
+
+    async def aclose(self) -> None:
+        await self.repository.aclose()
+        self.clean()
 
 
 def in_memory(folder: Path) -> Store:
@@ -82,3 +94,27 @@ STORES: dict[str, Callable[[Path], Store]] = {
     "sqlite": sqlite_file,
     "sqlite-memory": sqlite_in_memory,
 }
+
+
+def _on_server(maker: str, *kind: str) -> Callable[[Path], Store]:
+    def opened(folder: Path) -> Store:
+        made: Store = getattr(import_module("._server_stores", __package__), maker)(*kind, folder)
+        return made
+
+    return opened
+
+
+SERVERS: dict[str, Callable[[Path], Store]] = {
+    "sql-sqlite": _on_server("sql", "sqlite-file"),
+    "postgresql": _on_server("sql", "postgresql"),
+    "mariadb": _on_server("sql", "mariadb"),
+    "redis": _on_server("redis", "redis"),
+    "valkey": _on_server("redis", "valkey"),
+    "mongodb": _on_server("mongodb"),
+}
+EVERYWHERE = [*STORES, *(pytest.param(name, marks=pytest.mark.slow) for name in SERVERS)]
+
+
+def opened(store: str, folder: Path) -> Store:
+    """A store by its name, empty."""
+    return (STORES | SERVERS)[store](folder)

@@ -11,9 +11,8 @@ from ._aggregate import AggregateProgram
 from ._files import FOLDER, RUN, cases_in, why_not_run
 from ._memory_advisor import MemoryAdvisorProgram
 from ._program import Program
-from ._reading import Later
 from ._repository import RepositoryProgram
-from ._stores import STORES
+from ._stores import EVERYWHERE, opened
 from ._window import WindowProgram
 
 PROGRAMS: dict[str, type[Program]] = {
@@ -31,20 +30,18 @@ def named(*files: str) -> list[Any]:
 async def run_case(name: str, case: dict[str, Any], store: str, folder: Path) -> None:
     if reason := why_not_run(case):
         pytest.skip(reason)
-    opened = STORES[store](folder)
+    place = opened(store, folder)
     try:
-        await PROGRAMS[name](opened).run(case)
-    except Later as later:
-        pytest.skip(f"needs {later}")
+        await PROGRAMS[name](place).run(case)
     finally:
-        await opened.repository.aclose()
+        await place.aclose()
 
 
 def test_there_are_cases() -> None:
     assert named(*RUN), f"none of {', '.join(RUN)} (.json) is in the folder of cases"
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("store", EVERYWHERE)
 @pytest.mark.parametrize(("name", "case"), named("window", "memory_advisor", "repository"))
 async def test_case(name: str, case: dict[str, Any], store: str, tmp_path: Path) -> None:
     await run_case(name, case, store, tmp_path)
