@@ -8,6 +8,7 @@ Elsewhere:
 - `advisorchain.models`: chat models, one provider a module
 - `advisorchain.tools`: `@tool`, toolsets, MCP servers, tool search
 - `advisorchain.server`: a chain behind an OpenAI-compatible endpoint
+- `advisorchain.explain`, `advisorchain.lint`: the order to look at, and what may be wrong with it
 - `advisorchain.testing`: `ScriptedModel`, recorders, and the laws that advisors, models and repositories are checked by
 - `advisorchain.errors`: every error
 """
@@ -52,7 +53,7 @@ from advisorchain.messages import (
     load_message,
 )
 from advisorchain.model import ChatModel, ModelLike
-from advisorchain.telemetry import Telemetry
+from advisorchain.telemetry import Telemetry, set_telemetry
 
 if TYPE_CHECKING:
     from advisorchain.client import ChatClient, ClientStream, TypedResponse, TypedStream
@@ -108,6 +109,7 @@ __all__ = [
     "before",
     "dump_message",
     "load_message",
+    "set_telemetry",
 ]
 
 # Loaded when they are first asked for: a program that builds its chains itself needs no client, nor what a client imports.

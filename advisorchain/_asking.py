@@ -165,6 +165,7 @@ def for_tools(tools: Iterable[Any], advisors: Iterable[Any], name: str) -> list[
     """
     if isinstance(tools, Sequence) and not tools:
         return []
+    from advisorchain.advisors._orders import TOOLSETS_ORDER
     from advisorchain.advisors.tool_calling import ToolCallingAdvisor  # here: it needs an extra
     from advisorchain.advisors.toolsets import ToolsetAdvisor
     from advisorchain.tools import checked_tools
@@ -183,7 +184,8 @@ def for_tools(tools: Iterable[Any], advisors: Iterable[Any], name: str) -> list[
     elif made:
         beside.append(_Offering(made, loop, name))
     if sets:
-        beside.append(ToolsetAdvisor(*sets, loop=loop.name, name=f"{loop.name}.{name}_sets", order=loop.order - 1))
+        order = min(TOOLSETS_ORDER, loop.order - 1)
+        beside.append(ToolsetAdvisor(*sets, loop=loop.name, name=f"{loop.name}.{name}_sets", order=order))
     return beside
 
 
@@ -199,6 +201,12 @@ class _Offering(BaseAdvisor):
         self.order = loop.order - 1
         self._tools = tools
         self._loop = loop.name
+
+    def answers_depend_on(self) -> str:
+        """These tools, for a cache's key."""
+        from advisorchain.tools.base import digest_of
+
+        return digest_of(self._tools)
 
     def before(self, request: ChatRequest) -> ChatRequest:
         """Offer them."""

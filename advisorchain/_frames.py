@@ -56,9 +56,9 @@ class Voice:
 
 
 class Frame:
-    """Hook-only advisors, outermost first, around a source."""
+    """Hook-only advisors, outermost first, around a source. One that is `watched` was made to be recorded, for one entry."""
 
-    def __init__(self, steps: Sequence[Step], source: Source, voice: Voice) -> None:
+    def __init__(self, steps: Sequence[Step], source: Source, voice: Voice, *, watched: bool = False) -> None:
         self.steps = tuple(steps)
         self.source = source
         self.voice = voice
@@ -66,7 +66,10 @@ class Frame:
         self._inward = tuple((place, step.before, step.transform) for place, step in enumerate(self.steps))
         self._size = len(self.steps)
         self._outward = tuple((place, step.after, step.done) for place, step in reversed(list(enumerate(self.steps))))
-        self.entry: Callable[[ChatRequest], Awaitable[ChatResponse]] = self.call if steps else self._direct()
+        self.watched = watched
+        self.entry: Callable[[ChatRequest], Awaitable[ChatResponse]]
+        if not watched:  # it would hold itself
+            self.entry = self.call if steps else self._direct()
 
     def _direct(self) -> Callable[[ChatRequest], Awaitable[ChatResponse]]:
         """A shorter way in where no hook stands and nothing observes the run: a frame costs as much as an advisor itself.
@@ -147,8 +150,10 @@ class Frame:
                     if result is not None:
                         steps[place].finished(result)
             return merged_context(entered.context, response) if changing else response
-        except GeneratorExit:
-            raise  # thrown away unfinished: a coroutine may not await any more
+        except GeneratorExit:  # thrown away unfinished: a coroutine may not await any more
+            if run is not None and run.trace is not None:
+                run.trace.thrown_away(steps[: place + 1 - (left == place)])
+            raise
         except BaseException as error:
             if not asking:
                 note(error, steps[place])
@@ -271,21 +276,24 @@ class Frame:
                 yield answer
         except BaseException as raised:
             error = raised if feed is None else progress.blamed(feed, text, raised)
-            if not asking:
-                note(error, steps[place])
-            elif progress.failed is not None:
-                note(error, progress.failed)
-            elif isinstance(self.source, AroundSource):
-                note_advisor(error, (self.source.step,))
-            status = status_of(error, run.leaving)
-            failure = await closed(opening, run) if opening is not None else None
-            if failure is not None and isinstance(self.source, AroundSource):
-                note_advisor(failure, (self.source.step,))
-            passed = passed or [request] * frame._size
-            await unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
-            if error is not raised:
-                raise error from raised
-            raise
+            try:
+                if not asking:
+                    note(error, steps[place])
+                elif progress.failed is not None:
+                    note(error, progress.failed)
+                elif isinstance(self.source, AroundSource):
+                    note_advisor(error, (self.source.step,))
+                status = status_of(error, run.leaving)
+                failure = await closed(opening, run) if opening is not None else None
+                if failure is not None and isinstance(self.source, AroundSource):
+                    note_advisor(failure, (self.source.step,))
+                passed = passed or [request] * frame._size
+                await unwind(steps, passed, place - (left == place), status, error, progress, run, failure)
+                if error is not raised:
+                    raise error from raised
+                raise
+            finally:
+                del error  # which holds this frame: neither would go before a garbage collection
 
 
 def _given_next(advise_call: _Hook, inner: _Hook) -> Callable[[ChatRequest], Awaitable[ChatResponse]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from anyio import CancelScope, current_time, get_cancelled_exc_class
 
 if TYPE_CHECKING:
-    from advisorchain._trace import Trace
+    from advisorchain._telemetry.trace import Trace
 
 Left: TypeAlias = Literal["closed", "cancelled"]
 

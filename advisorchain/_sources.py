@@ -114,6 +114,7 @@ class _Unscoped:
         )
 
     async def aclose(self) -> None:
+        self._pull = self._items.__anext__  # its own method would keep it until a garbage collection
         await self._items.aclose()
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, Final
 
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor
-from advisorchain.errors import AdvisorContractError, AdvisorOrderWarning, ConfigurationError, dropped, kind_of
+from advisorchain.errors import AdvisorContractError, ConfigurationError, dropped, kind_of
 from advisorchain.exchange import ChatResponse
 from advisorchain.model import is_async
 
-__all__ = ["AROUNDS", "HOOKS", "Step", "compile_advisors"]
+__all__ = ["AROUNDS", "HOOKS", "Step", "compile_advisors", "seen_inside"]
 
 HOOKS: Final = ("before", "transform", "after", "done")
 AROUNDS: Final = ("around", "advise_call", "advise_stream")
@@ -205,12 +204,13 @@ def compile_advisors(advisors: object) -> tuple[Step, ...]:
         if step.name in names:
             raise ConfigurationError(f"`advisors`: two advisors are named `{step.name}`; set another `name` on one of them")
         names.add(step.name)
-        _check_place(step, tuple(inner.advisor for inner in steps[index + 1 :]))
     return tuple(steps)
 
 
-def _check_place(step: Step, inner: tuple[Any, ...]) -> None:
-    """Let an advisor that has a `misplaced(inner)` say what is wrong with its place around these, outermost first."""
-    misplaced = getattr(step.advisor, "misplaced", None)
-    if inner and callable(misplaced) and (why := misplaced(inner)):
-        warnings.warn(f"advisor `{step.name}`: {why}", AdvisorOrderWarning, stacklevel=4)
+def seen_inside(outer: Iterable[Any]) -> str:
+    """How much of an answer passes, each time, an advisor that stands inside these, outermost first.
+
+    An advisor that asks the rest of the chain several times in one turn says what for, by a `repeats`, such as "round".
+    """
+    repeated = [what for advisor in outer if isinstance(what := getattr(advisor, "repeats", None), str)]
+    return f"each {' of each '.join(reversed(repeated))}" if repeated else "the whole turn"

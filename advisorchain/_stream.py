@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from time import perf_counter
 from types import TracebackType
 
@@ -11,10 +11,10 @@ from anyio import current_time, get_cancelled_exc_class, move_on_after
 from advisorchain._run import Run, status_of
 from advisorchain._sources import Opened
 from advisorchain.errors import CallTimeoutError, StreamError
-from advisorchain.exchange import ChatChunk, ChatResponse
+from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.telemetry import ChainLog
 
-__all__ = ["ChatStream", "logged", "timed", "timed_out"]
+__all__ = ["ChatStream", "logged", "logged_call", "timed", "timed_out"]
 
 
 class ChatStream:
@@ -107,9 +107,26 @@ async def timed(items: AsyncGenerator[ChatChunk, None], timeout: float) -> Async
         await items.aclose()
 
 
+async def logged_call(
+    ask: Callable[[ChatRequest], Awaitable[ChatResponse]], log: ChainLog, request: ChatRequest
+) -> ChatResponse:
+    """A call that tells the log how it ended; within the chain's span, so that the event can carry its ids."""
+    started, outcome, usage = perf_counter(), "ok", None
+    try:
+        response = await ask(request)
+        usage = response.usage
+        return response
+    except BaseException as error:
+        outcome = status_of(error, "cancelled")
+        raise
+    finally:
+        log.finished(stream=False, outcome=outcome, seconds=perf_counter() - started, usage=usage)
+
+
 async def logged(
     items: AsyncGenerator[ChatChunk, None], opened: Opened, run: Run, log: ChainLog
 ) -> AsyncGenerator[ChatChunk, None]:
+    """As `logged_call`, for a stream."""
     started, outcome = perf_counter(), "ok"
     try:
         async for chunk in items:

@@ -16,6 +16,19 @@ Write one of three kinds:
 
 One advisor object serves all calls, also at the same time: keep what belongs to one call on the request (`local`), not
 on the advisor.
+
+An advisor may say more of itself, by attributes and methods that nobody has to have:
+
+    span_kind            what traces show it as, in OpenInference's words, such as "GUARDRAIL" or "RETRIEVER"
+    to_stream            for `describe()`: what of all that its hooks allow it does to a stream, one or some of "observe",
+                         "change", "hold back", "cut short". A `before` that is annotated `-> ChatRequest` never cuts short
+    repeats              what it asks the rest of the chain once for, in a word: "round", "attempt"; for `describe()`
+    placed(outer)        what its place inside these advisors, outermost first, means for it; for `describe()`
+    misplaced(inner)     what is wrong with its place around these; told when the chain is built. For this, and the marks by
+                         which advisors are told apart: `advisorchain.lint`
+    answers_depend_on()  a text that differs when answers to one and the same request may differ: the tools that it offers;
+                         for a cache's key. A value in the request's `local` may have it, too, and there a `resumes` that is
+                         True: the request goes on with a turn that was paused
 """
 
 from __future__ import annotations

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
-from time import perf_counter
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio import move_on_after
 
+from advisorchain._explain.rows import AdvisorRow, described
 from advisorchain._frames import Frame, build_frames, note_advisor
-from advisorchain._run import GRACE, Run, status_of
+from advisorchain._run import GRACE, Run
 from advisorchain._sources import Opened
 from advisorchain._steps import Step, compile_advisors
-from advisorchain._stream import ChatStream, logged, timed, timed_out
-from advisorchain._trace import Trace
+from advisorchain._stream import ChatStream, logged, logged_call, timed, timed_out
+from advisorchain._telemetry.labels import ChainLabels
+from advisorchain._telemetry.trace import Trace
 from advisorchain.advisor import AdvisorLike
 from advisorchain.aggregate import merged_context
 from advisorchain.errors import (
@@ -31,22 +31,13 @@ from advisorchain.errors import (
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse, asked
 from advisorchain.messages import Message, Prompt, SystemMessage, to_messages
 from advisorchain.model import ModelLike, as_model
-from advisorchain.telemetry import ChainLog, Telemetry, wanted
+from advisorchain.telemetry import SHARED, ChainLog, Recorder, Telemetry, wanted
+
+if TYPE_CHECKING:
+    from advisorchain.explain import Explanation
+    from advisorchain.lint import Finding
 
 __all__ = ["AdvisorChain", "AdvisorRow", "ChatStream", "Prompt"]
-
-_GLOBAL_TELEMETRY: Final = Telemetry()
-
-
-@dataclass(frozen=True, slots=True)
-class AdvisorRow:
-    """One advisor of a chain, as `describe()` tells it: its place (0 is outermost), order, name, type and hooks."""
-
-    index: int
-    order: int
-    name: str
-    type: str
-    hooks: tuple[str, ...]
 
 
 class AdvisorChain:
@@ -56,7 +47,7 @@ class AdvisorChain:
         model: a chat model, an async function or an async generator function (see `advisorchain.model`).
         advisors: in any sequence; a lower `order` is further out, equal orders keep the sequence.
         name: what the chain is called in traces.
-        telemetry: where spans go; by default to OpenTelemetry's global provider. None builds a chain without.
+        telemetry: what is told to whom; by default what `set_telemetry` says. None builds a chain without.
         grace: seconds that closing and the advisors' `done` may take, all together, after a stream was left early or the
             task was cancelled.
 
@@ -71,7 +62,7 @@ class AdvisorChain:
         advisors: Iterable[AdvisorLike] = (),
         *,
         name: str = "chain",
-        telemetry: Telemetry | None = _GLOBAL_TELEMETRY,
+        telemetry: Telemetry | None = SHARED,
         grace: float = GRACE,
     ) -> None:
         if isinstance(model, AdvisorChain):
@@ -81,7 +72,12 @@ class AdvisorChain:
         self._model = model
         self._functions = as_model(model)
         self._steps = compile_advisors(advisors)
+        if self._steps:
+            from advisorchain.lint import warn  # here: only now is there an order
+
+            warn(self._steps)
         self._arounds = tuple(step for step in self._steps if step.is_around)
+        self._telling = tuple(step.advisor for step in self._steps if hasattr(step.advisor, "answers_depend_on"))
         self._grace = _checked_seconds("grace", grace, ConfigurationError)
         self._telemetry = telemetry
         self._log = None if telemetry is None else ChainLog(name)
@@ -92,6 +88,7 @@ class AdvisorChain:
         self._runs = (telemetry is not None and telemetry.decided) or any(
             step.done_async or step.around or step.advise_stream for step in self._steps
         )
+        self._labels: tuple[Recorder, ChainLabels] | None = None
         self._opened: AsyncExitStack | None = None
 
     # -- asking
@@ -115,7 +112,7 @@ class AdvisorChain:
             system: a system message to put in front.
             options: how the model shall answer.
             context: entries for advisors; they come back on the response.
-            advisors: further advisors for this call alone.
+            advisors: further advisors for this call alone; what these need open is their giver's to open.
             without: names of advisors to leave out of this call.
             timeout: seconds; advisors see a cancellation, the caller CallTimeoutError.
 
@@ -130,7 +127,7 @@ class AdvisorChain:
             )
         if system is not None:
             prompt = _with_system(system, prompt)
-        request = asked(prompt, conversation_id, options, context)
+        request = asked(prompt, conversation_id, options, context, self._telling)
         if self._runs or timeout is not None or (self._telemetry is not None and wanted()):
             return await self._run(request, timeout)
         try:
@@ -147,24 +144,25 @@ class AdvisorChain:
         limit = None if timeout is None else _checked_seconds("timeout", timeout)
         run = request._run = Run(self._grace)
         ask = self._frame.call
-        if (tracer := self._telemetry.tracer() if self._telemetry is not None else None) is not None:
-            run.trace = Trace(tracer, self.name, self._steps, request, stream=False)
+        if self._log is not None:
+            ask = partial(logged_call, ask, self._log)
+        if (recorder := self._telemetry.recorder() if self._telemetry is not None else None) is not None:
+            run.trace = Trace(recorder, self._labels_for(recorder), request, stream=False)
             ask = partial(run.trace.call, ask)
-        started, outcome, usage = perf_counter(), "ok", None
         try:
             with move_on_after(limit):
-                response = await ask(request)
-                usage = response.usage
-                return response
-            outcome = "cancelled"
+                return await ask(request)
             raise timed_out(limit)
         except BaseException as error:
-            outcome = status_of(error, "cancelled") if outcome == "ok" else outcome
             note_advisor(error, self._arounds)
             raise
-        finally:
-            if self._log is not None:
-                self._log.finished(stream=False, outcome=outcome, seconds=perf_counter() - started, usage=usage)
+
+    def _labels_for(self, recorder: Recorder) -> ChainLabels:
+        known = self._labels
+        if known is None or known[0] is not recorder:
+            labels = ChainLabels(self.name, self._steps, self._functions, recorder.settings)
+            self._labels = known = recorder, labels
+        return known[1]
 
     def stream(
         self,
@@ -188,16 +186,16 @@ class AdvisorChain:
             )
         if system is not None:
             prompt = _with_system(system, prompt)
-        request = asked(prompt, conversation_id, options, context)
+        request = asked(prompt, conversation_id, options, context, self._telling)
         run = request._run = Run(self._grace)
         opened = Opened(outermost=True)
         items: AsyncGenerator[Any, None] = self._frame.stream(request, opened)
         if self._telemetry is not None:
-            if (tracer := self._telemetry.tracer()) is not None:
-                run.trace = Trace(tracer, self.name, self._steps, request, stream=True)
-                items = run.trace.stream(items, run)
             if self._log is not None and wanted():
                 items = logged(items, opened, run, self._log)
+            if (recorder := self._telemetry.recorder()) is not None:
+                run.trace = Trace(recorder, self._labels_for(recorder), request, stream=True)
+                items = run.trace.stream(items, opened, run)
         if timeout is not None:
             items = timed(items, _checked_seconds("timeout", timeout))
         return ChatStream(items, opened, run)
@@ -255,10 +253,29 @@ class AdvisorChain:
 
     def describe(self) -> tuple[AdvisorRow, ...]:
         """What the chain is made of, outermost first."""
-        return tuple(
-            AdvisorRow(step.index, step.order, step.name, type(step.advisor).__qualname__, step.hooks)
-            for step in self._steps
-        )
+        return described(self._steps)
+
+    def explain(self) -> Explanation:
+        """The same to look at: a table where it is printed, a picture in notebooks; see `advisorchain.explain`."""
+        from advisorchain.explain import Explanation
+
+        return Explanation(self.name, self._functions.name, self.describe())
+
+    def lint(self, ignore: Collection[str] = ()) -> tuple[Finding, ...]:
+        """What is wrong, or may be, with the order of the advisors; see `advisorchain.lint`.
+
+        Args:
+            ignore: the names of rules that are not asked.
+
+        Raises:
+            InvalidInputError: `ignore` has something that is no rule.
+        """
+        from advisorchain.lint import findings
+
+        return findings(self._steps, ignore)
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
 
     def __repr__(self) -> str:
         onion = [f"{step.name}@{step.order}" for step in self._steps]

@@ -45,13 +45,12 @@ from advisorchain.model import ModelLike
 from advisorchain.options import NO_OPTIONS, checked_options
 from advisorchain.output import OutputType
 from advisorchain.prompt_template import PromptTemplate
-from advisorchain.telemetry import Telemetry
+from advisorchain.telemetry import SHARED, Telemetry
 
 __all__ = ["CallOptions", "ChatClient", "ClientPrompt", "ClientStream", "TurnKind", "TypedResponse", "TypedStream"]
 
 T = TypeVar("T")
 
-_GLOBAL_TELEMETRY: Final = Telemetry()
 _TYPES_KEPT: Final = 64  # chains for output types; an application has a handful
 
 
@@ -107,7 +106,7 @@ class ChatClient:
         options: ChatOptions | None = None,
         context: Mapping[str, Any] | None = None,
         name: str = "chat",
-        telemetry: Telemetry | None = _GLOBAL_TELEMETRY,
+        telemetry: Telemetry | None = SHARED,
         grace: float = GRACE,
     ) -> None:
         self._system = checked_system(system)

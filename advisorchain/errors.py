@@ -24,6 +24,7 @@
         ├── ConversationDeletedError (LookupError)  the conversation was deleted while a turn was under way
         ├── LeaseLostError (TimeoutError)      a lease went to another holder before its turn was stored
         └── StorageError (OSError)             the store cannot be opened, read or written
+            └── StoreMissingError              its tables or indexes are not there yet, and were not to be made
 
 Two warnings: `StreamTextWarning` and `AdvisorOrderWarning`.
 
@@ -60,6 +61,7 @@ __all__ = [
     "ModelTimeoutError",
     "OutputValidationError",
     "StorageError",
+    "StoreMissingError",
     "StreamError",
     "StreamTextWarning",
     "ToolArgumentsError",
@@ -218,6 +220,10 @@ class LeaseLostError(ChatMemoryError, TimeoutError):
 
 class StorageError(ChatMemoryError, OSError):
     """The store cannot be opened, read or written."""
+
+
+class StoreMissingError(StorageError):
+    """There is a database, without tables or indexes of ours: nothing was ever kept there. With `create=True` it is made."""
 
 
 class StreamTextWarning(UserWarning):

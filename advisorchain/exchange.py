@@ -107,6 +107,8 @@ class ChatRequest:
     made: int
     recalled: int
     _run: Run | None = field(repr=False, compare=False)
+    _origin: ChatRequest | None = field(repr=False, compare=False)  # what a chain was asked, of which this is a copy
+    _telling: tuple[Any, ...] = field(repr=False, compare=False)  # the chain's advisors with an `answers_depend_on`
 
     def __init__(
         self,
@@ -127,7 +129,8 @@ class ChatRequest:
         self.round = round
         self.made = made
         self.recalled = recalled
-        self._run = None
+        self._run = self._origin = None
+        self._telling = ()
 
     __repr__ = short_repr
 
@@ -156,7 +159,14 @@ class ChatRequest:
         copy.made = self.made if made is ... else made
         copy.recalled = self.recalled if recalled is ... else recalled
         copy._run = self._run
+        copy._origin = self._origin or self
+        copy._telling = self._telling
         return copy
+
+    @property
+    def origin(self) -> ChatRequest:
+        """What the chain was asked, before any advisor changed it."""
+        return self._origin or self
 
     @property
     def new(self) -> tuple[Message, ...]:
@@ -182,6 +192,7 @@ def asked(
     conversation_id: str | None,
     options: ChatOptions | None,
     context: Mapping[str, Any] | None,
+    telling: tuple[Any, ...] = (),
 ) -> ChatRequest:
     """A request of a prompt. The chain's own road, since every call begins with it: each value is checked once."""
     if prompt.__class__ is not tuple or not prompt:
@@ -196,7 +207,8 @@ def asked(
     request.context = NO_CONTEXT if context is None else _read_only(context)
     request.local = NO_CONTEXT
     request.round = request.made = request.recalled = 0
-    request._run = None
+    request._run = request._origin = None
+    request._telling = telling
     return request
 
 

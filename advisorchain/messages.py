@@ -7,8 +7,10 @@ OpenAI's (system, user, assistant, tool). Two messages are equal when all their 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
+from math import isfinite
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
@@ -137,11 +139,16 @@ class ToolCall:
     arguments: Text = "{}"
 
     def parsed(self) -> dict[str, Any]:
-        """The arguments as a dict (blank text and `null` are none); ToolArgumentsError when they are no JSON object."""
+        """The arguments as a dict (blank text and `null` are none); ToolArgumentsError when they are no JSON object.
+
+        NaN, infinity and half a character (a lone surrogate) are not JSON: they could not be sent back to a provider.
+        """
         if not self.arguments.strip():
             return {}
         try:
-            value = json.loads(self.arguments)
+            value = _ARGUMENTS.decode(self.arguments)
+            if _HALF.search(self.arguments):
+                json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are not one JSON object") from None
         if value is None:
@@ -150,6 +157,16 @@ class ToolCall:
             found = kind_of(value)
             raise ToolArgumentsError(f"the arguments for `{self.name}` (call `{self.id}`) are {found}, not a JSON object")
         return value
+
+
+def _finite(number: str) -> float:
+    if not isfinite(value := float(number)):
+        raise ValueError(f"{number} is no number that can be sent")
+    return value
+
+
+_ARGUMENTS: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that is half a character, unless the other half follows
 
 
 @clear_errors(MessageError)
@@ -312,8 +329,9 @@ def checked_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 class Usage:
     """Tokens that a model call took, as the provider counted them. None: not told.
 
-    `input_tokens` includes `cached_tokens`, `output_tokens` includes `reasoning_tokens` (as in OpenTelemetry's GenAI
-    conventions). A total that the provider did not tell is the sum of both.
+    `input_tokens` includes `cached_tokens` (read from the provider's cache) and `cache_write_tokens` (written to it),
+    `output_tokens` includes `reasoning_tokens` (as in OpenTelemetry's GenAI conventions). A total that the provider did not
+    tell is the sum of both.
     """
 
     input_tokens: Annotated[int, Field(ge=0)] | None = None
@@ -321,6 +339,7 @@ class Usage:
     total_tokens: Annotated[int, Field(ge=0)] | None = None
     cached_tokens: Annotated[int, Field(ge=0)] | None = field(default=None, kw_only=True)
     reasoning_tokens: Annotated[int, Field(ge=0)] | None = field(default=None, kw_only=True)
+    cache_write_tokens: Annotated[int, Field(ge=0)] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.total_tokens is None and (self.input_tokens is not None and self.output_tokens is not None):
@@ -342,10 +361,13 @@ class Usage:
 
     def _joined(self, other: Usage, join: Callable[[int, int], int]) -> Usage:
         values = {}
-        for name in ("input_tokens", "output_tokens", "total_tokens", "cached_tokens", "reasoning_tokens"):
+        for name in _COUNTERS:
             mine, theirs = getattr(self, name), getattr(other, name)
             values[name] = theirs if mine is None else mine if theirs is None else join(mine, theirs)
         return Usage(**values)
+
+
+_COUNTERS: Final = tuple(counter.name for counter in fields(Usage))
 
 
 def _sum(one: int | None, other: int | None) -> int | None:

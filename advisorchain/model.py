@@ -26,7 +26,8 @@ class ChatModel(Protocol):
     """A chat model. Either of `call` and `stream` may be left out: the chain makes one of the other.
 
     One whose provider can hold an answer to a schema says `native_output = True` and reads `request.options.output`; for
-    others the chain puts the schema into the prompt.
+    others the chain puts the schema into the prompt. For traces it may say its `server_address` (a host) and `server_port`,
+    or that it runs `in_process`.
 
     Map the provider's errors to ModelError at this border (`raise … from error`), keep its retry hints, never show a key.
     """
@@ -69,12 +70,18 @@ ModelLike: TypeAlias = CallModel | StreamModel | CallFunction | StreamFunction
 
 @dataclass(frozen=True, slots=True)
 class ModelFunctions:
-    """What a chain uses of a model. At least one of `call` and `stream` is there."""
+    """What a chain uses of a model. At least one of `call` and `stream` is there.
+
+    `server_address`, `server_port` and `in_process` are for traces: where it is, if it tells.
+    """
 
     name: str
     provider: str
     call: Callable[[ChatRequest], Awaitable[Any]] | None
     stream: Callable[[ChatRequest], AsyncIterator[Any]] | None
+    server_address: str | None = None
+    server_port: int | None = None
+    in_process: bool = False
 
     def response(self, value: object) -> ChatResponse:
         """What `call` gave back, as a response.
@@ -141,7 +148,16 @@ def _from_object(model: Any, call: Any, stream: Any) -> ModelFunctions:
         raise ConfigurationError(f"`call` of model `{name}` is not async; write `async def call(self, request)`")
     if getattr(model, "native_output", False) is not True:
         call, stream = call and _prompted(call), stream and _prompted(stream)
-    return ModelFunctions(str(name), str(getattr(model, "provider", None) or "custom"), call, stream)
+    address, port = getattr(model, "server_address", None), getattr(model, "server_port", None)
+    return ModelFunctions(
+        str(name),
+        str(getattr(model, "provider", None) or "custom"),
+        call,
+        stream,
+        server_address=address if isinstance(address, str) else None,
+        server_port=port if type(port) is int else None,
+        in_process=getattr(model, "in_process", False) is True,
+    )
 
 
 def _prompted(ask: Callable[[ChatRequest], _T]) -> Callable[[ChatRequest], _T]:

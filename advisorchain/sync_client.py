@@ -25,15 +25,13 @@ from advisorchain.messages import SystemMessage
 from advisorchain.model import ModelLike
 from advisorchain.output import OutputType
 from advisorchain.prompt_template import PromptTemplate
-from advisorchain.telemetry import Telemetry
+from advisorchain.telemetry import SHARED, Telemetry
 
 __all__ = ["SyncChatClient", "SyncStream", "SyncTypedStream"]
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Backend = Literal["asyncio", "trio"]
-
-_GLOBAL_TELEMETRY: Final = Telemetry()
 
 
 class SyncChatClient:
@@ -78,7 +76,7 @@ class SyncChatClient:
         options: ChatOptions | None = None,
         context: Mapping[str, Any] | None = None,
         name: str = "chat",
-        telemetry: Telemetry | None = _GLOBAL_TELEMETRY,
+        telemetry: Telemetry | None = SHARED,
         grace: float = GRACE,
         backend: Backend = "asyncio",
     ) -> None:

@@ -30,6 +30,7 @@ PROMISED = {
     "tools": "stored: ['How warm is it in Porto?', 'It is 21 degrees in Porto.']",
     "mcp_tools": "The water stands at 1.4 metres in Porto.",
     "approval": "The tool said: sent 20 euros to Bo\nwaits for a yes",
+    "slow_chain": "An ocelot is a cat.",
     "tracing": "advisor memory           order=-2147483448  outcome=ok",
 }
 
@@ -59,10 +60,10 @@ def test_each_example_prints_what_it_promises(name: str, tmp_path: Path) -> None
 
 def test_every_example_is_run_or_is_a_part_for_the_command() -> None:
     found = {path.stem for path in (ROOT / "examples").glob("*.py")}
-    assert found == {*PROMISED, "fastapi_sse", "shout"}
+    assert found == {*PROMISED, "fastapi_sse", "shout", "two_servers"}
     assert all(len(path.read_text().splitlines()) < 60 for path in (ROOT / "examples").glob("*.py"))
 
 
 def test_the_readme_names_every_example() -> None:
-    assert all(f"examples/{name}.py" in README for name in (*PROMISED, "fastapi_sse"))
+    assert all(f"examples/{name}.py" in README for name in (*PROMISED, "fastapi_sse", "two_servers"))
     assert "examples/notebook.ipynb" in README

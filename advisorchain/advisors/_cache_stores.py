@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Protocol, Self
 
 from advisorchain.advisors._checked import at_least_one
-from advisorchain.memory.repositories._sqlite_file import Form, SqliteFile
+from advisorchain.memory.repositories._sqlite.file import Form, SqliteFile
 
 __all__ = ["CacheStore", "InMemoryCache", "SqliteCache"]
 

@@ -2,10 +2,11 @@
 
 Outside the tool loop (once a turn), the outermost first:
 
-    total timeout < memory < cache < guard < re-reading < toolsets < tool loop
+    total timeout < memory < toolsets < cache < guard < re-reading < tool loop
 
 A total timeout bounds everything. The cache is inside memory, so that its key has the history and a cached answer is
-remembered; the guard inside both, so that neither keeps what it refuses.
+remembered, and inside the toolsets, whose tools are in its key too; the guard inside them, so that neither keeps what it
+refuses.
 
 Inside the loop (once a model call), behind advisors of the default order 0:
 
@@ -37,10 +38,10 @@ __all__ = [
 ]
 
 TOTAL_TIMEOUT_ORDER: Final = HIGHEST_PRECEDENCE + 100
+TOOLSETS_ORDER: Final = CHAT_MEMORY_ORDER + 10
 CACHE_ORDER: Final = CHAT_MEMORY_ORDER + 20
 GUARD_ORDER: Final = CHAT_MEMORY_ORDER + 40
 RE_READING_ORDER: Final = TOOL_CALLING_ORDER - 20
-TOOLSETS_ORDER: Final = TOOL_CALLING_ORDER - 10
 
 REDACT_ORDER: Final = 1000
 STRUCTURED_OUTPUT_ORDER: Final = 2000

@@ -6,16 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from anyio import (
-    Semaphore,
-    create_task_group,
-    current_effective_deadline,
-    current_time,
-    get_cancelled_exc_class,
-)
+from anyio import Semaphore, create_task_group, current_effective_deadline, current_time
 
+from advisorchain.advisors._tool_failures import cancellation_in, ends_turn, error_result, failure
 from advisorchain.advisors._tool_limits import Breach, Counts
-from advisorchain.advisors._tool_running import error_result, failure, run_tool, sendable
+from advisorchain.advisors._tool_nesting import deeper
+from advisorchain.advisors._tool_running import run_tool, sendable
 from advisorchain.advisors._tool_settings import Bounds
 from advisorchain.errors import ToolArgumentsError
 from advisorchain.exchange import ChatResponse
@@ -131,16 +127,22 @@ class Batch:
 
     def _wrong(self, call: ToolCall) -> str | None:
         """Why nothing can be done with a call, for the model to act on."""
-        tool = self._tools.get(call.name)
-        if tool is None and call.name in self._outside:
-            return f"tool `{call.name}` cannot be asked for together with others; ask for it alone"
-        if tool is None:
-            return f"there is no tool `{call.name}`; there are: {', '.join(f'`{name}`' for name in self._tools) or 'none'}"
         was = self._asked[call.id]
+        tool = self._tools.get(was.name)
+        if tool is None and was.name in self._outside:
+            return f"tool `{was.name}` cannot be asked for together with others; ask for it alone"
+        if tool is None:
+            there = ", ".join(f"`{name}`" for name in self._tools) or "none"
+            return f"there is no tool `{_short(was.name)}`; there are: {there}"
         if was.arguments == call.arguments or was.arguments.strip() in ("", "null"):
             return None
         try:
             tool.values(was.arguments)  # a tool that reads them itself says better what is wrong
+        except ToolArgumentsError as error:
+            return str(error)
+        except Exception:  # it is to read what is no JSON object, and stumbles over it
+            pass
+        try:
             was.parsed()
         except ToolArgumentsError as error:
             return str(error)
@@ -184,23 +186,22 @@ class Batch:
     async def _run_together(self, calls: Sequence[ToolCall], left: float | None) -> None:
         """Run calls at the same time, each in a task of its own, so with context variables of its own."""
         slots = Semaphore(self._bounds.at_once, fast_acquire=True)
-        raised: list[Exception] = []
+        raised: list[BaseException] = []
 
         async def run(call: ToolCall) -> None:
+            deeper()
             tool = self._tools[call.name]
             timeout = self._bounds.timeout if tool.timeout is None else tool.timeout
             try:
                 self.results[call.id] = await run_tool(tool, call, self._context_of(call), timeout=timeout, left=left)
-            except Exception as error:
-                if self._bounds.raises:
+            except BaseException as error:
+                if current_effective_deadline() == -inf and (cancellation := cancellation_in(error)) is not None:
+                    raise cancellation from None
+                if ends_turn(error, raises=self._bounds.raises):
                     raised.append(_noted(error, call))
                     group.cancel_scope.cancel()
                 else:
                     self.results[call.id] = failure(call, error)
-            except get_cancelled_exc_class() as error:
-                if current_effective_deadline() == -inf:
-                    raise
-                self.results[call.id] = failure(call, error)  # not we were cancelled, but what the tool waited for
             finally:
                 slots.release()
 
@@ -220,7 +221,11 @@ class Batch:
                 )
 
 
-def _noted(error: Exception, call: ToolCall) -> Exception:
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:80]}…"
+
+
+def _noted(error: BaseException, call: ToolCall) -> BaseException:
     note = f"in tool `{call.name}` (call `{call.id}`)"
     if note not in getattr(error, "__notes__", ()):  # a tool may raise one object more than once
         error.add_note(note)

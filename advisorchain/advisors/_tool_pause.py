@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from advisorchain._values import CONFIG, Text, clear_errors, explain
+from advisorchain._values import CONFIG, Text, clear_errors, explain, utf8
 from advisorchain.advisor import HIGHEST_PRECEDENCE, AdvisorLike, BaseAdvisor
-from advisorchain.advisors._tool_running import error_result
+from advisorchain.advisors._tool_failures import error_result
 from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage
-from advisorchain.tools.base import Tool
+from advisorchain.tools.base import Tool, digest_of
 
 __all__ = ["LoopStart", "Resumed", "ToolPause"]
 
@@ -48,10 +48,14 @@ class ToolPause:
         message: the answer that asks for them, and maybe for others.
         results: of the calls of this answer that have been run.
         earlier: the turn's finished rounds before that.
-        messages: the prompt as it reached the loop.
-        recalled, conversation_id, options: as on the request.
+        messages, recalled, conversation_id: as on the request that reached the loop, so with history and with what advisors
+            further out made of it. The conversation may be a branch that memory has begun.
+        options: what the chain was asked with.
         advisor: the name of the loop.
         round, usage, calls, failures, seconds: what the turn has taken so far, for its limits.
+        prompt: what the chain was asked, before any advisor changed it.
+        traceparent: the span in which it stopped, as W3C Trace Context has it: the trace of the turn that goes on has a link
+            to it. None: nothing was recorded.
         format: of the JSON.
     """
 
@@ -69,6 +73,8 @@ class ToolPause:
     calls: dict[Text, int]
     failures: Annotated[tuple[tuple[Text, Text, Text, int], ...], Field(strict=False)]
     seconds: float
+    prompt: Annotated[tuple[_Said, ...], Field(strict=False)] = ()
+    traceparent: Text | None = None
     format: Literal[1] = 1
 
     def __post_init__(self) -> None:
@@ -113,8 +119,10 @@ class ToolPause:
         """Decide on every open call, and go on: `await chain.call(**pause.resume(approve=["call_1"]))`, or `chain.stream`.
 
         The chain is the same one, or one built alike in another process. The model sees what it saw before, then the
-        results. Memory stores the whole turn once, when it ends. A stream begins with what it showed before, a chunk for
-        each message; the results of the answer that waited come when all are there.
+        results. Advisors further out than the loop see the question as they saw it first, and what they make of it this
+        time does not reach the model; the conversation id they see as the loop saw it. Memory stores the whole turn once,
+        when it ends. A stream begins with what it showed before, a chunk for each message; the results of the answer that
+        waited come when all are there. A client's turn that takes the place of the last one goes on with `turn="edit"`.
 
         Args:
             approve: ids of calls to run.
@@ -123,7 +131,7 @@ class ToolPause:
 
         Raises:
             InvalidInputError: an open call without a decision, or with two; an id that waits for none; arguments that are no
-                JSON object.
+                JSON object. From the chain, before anything runs: changed arguments that do not fit their tool.
         """
         reasons = dict(deny) if isinstance(deny, Mapping) else dict.fromkeys(_ids("deny", deny), "")
         changed = {} if change is None else _arguments(change)
@@ -133,13 +141,18 @@ class ToolPause:
         )
         decided = replace(self, message=replace(self.message, tool_calls=calls)) if changed else self
         denied = tuple(_denied(call, reasons[call.id]) for call in calls if call.id in reasons)
-        new = tuple(message for message in self.messages if not isinstance(message, SystemMessage))[self.recalled :]
         return Resumed(
-            prompt=new or self.messages,
+            prompt=self._asked(),
             conversation_id=self.conversation_id,
             options=None if self.options == ChatOptions() else self.options,
-            advisors=(_Resuming(decided, denied),),
+            advisors=(_Resuming(LoopStart(pause=decided, denied=denied, changed=frozenset(changed))),),
         )
+
+    def _asked(self) -> tuple[Message, ...]:
+        """What the chain is to be asked again. System messages are not: those that the model sees are kept."""
+        if self.prompt:
+            return _spoken(self.prompt) or self.prompt
+        return _spoken(self.messages)[self.recalled :] or self.messages  # of a version that did not keep the prompt
 
     def _check_decided(self, decided: list[str]) -> None:
         for call_id in decided:
@@ -152,6 +165,10 @@ class ToolPause:
 
 
 _ADAPTER: Final = TypeAdapter(ToolPause)
+
+
+def _spoken(messages: Iterable[Message]) -> tuple[Message, ...]:
+    return tuple(message for message in messages if not isinstance(message, SystemMessage))
 
 
 def _listed(ids: Iterable[str]) -> str:
@@ -170,8 +187,8 @@ def _arguments(change: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         if not isinstance(arguments, Mapping):
             raise InvalidInputError(f"`change` for call `{call_id}` is {kind_of(arguments)}; give a dict of arguments")
         try:
-            changed[call_id] = json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError) as error:
+            changed[call_id] = utf8(json.dumps(dict(arguments), ensure_ascii=False, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInputError(f"`change` for call `{call_id}` is not JSON: {error}") from None
     return changed
 
@@ -189,13 +206,24 @@ class LoopStart:
         tools: to be offered beside the loop's own.
         pause: the turn to go on with.
         denied: results of the calls that a person did not allow.
+        changed: the ids of those that are to run with other arguments than the model's.
         narrowing: each may hide tools from the model in a round, by changing what is asked.
     """
 
     tools: tuple[Tool, ...] = ()
     pause: ToolPause | None = None
     denied: tuple[ToolMessage, ...] = ()
+    changed: frozenset[str] = frozenset()
     narrowing: tuple[Callable[[ChatRequest], ChatRequest], ...] = ()
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a turn goes on that was paused."""
+        return self.pause is not None
+
+    def answers_depend_on(self) -> str:
+        """The tools, for a cache's key."""
+        return digest_of(self.tools)
 
 
 class _Resuming(BaseAdvisor):
@@ -203,18 +231,19 @@ class _Resuming(BaseAdvisor):
 
     order = HIGHEST_PRECEDENCE
 
-    def __init__(self, pause: ToolPause, denied: tuple[ToolMessage, ...]) -> None:
-        self.name = f"{pause.advisor}.resuming"
-        self._pause = pause
-        self._denied = denied
+    def __init__(self, start: LoopStart) -> None:
+        assert start.pause is not None
+        self.name = f"{start.pause.advisor}.resuming"
+        self.continues = start.pause.traceparent  # the chain's span has a link to it
+        self._loop = start.pause.advisor
+        self._start = start
 
     def misplaced(self, inner: tuple[Any, ...]) -> str | None:
         """Without its loop the question would be asked anew, and the approved tools would not run."""
-        if not any(advisor.name == self._pause.advisor for advisor in inner):
-            raise ConfigurationError(f"the chain has no advisor `{self._pause.advisor}`, whose turn is to go on")
+        if not any(advisor.name == self._loop for advisor in inner):
+            raise ConfigurationError(f"the chain has no advisor `{self._loop}`, whose turn is to go on")
         return None
 
     def before(self, request: ChatRequest) -> ChatRequest:
         """Hand it on."""
-        start = LoopStart(pause=self._pause, denied=self._denied)
-        return request.replace(local={**request.local, self._pause.advisor: start})
+        return request.replace(local={**request.local, self._loop: self._start})

@@ -10,12 +10,14 @@ from typing import Any, Final
 from advisorchain.advisors._tool_batch import Batch
 from advisorchain.advisors._tool_endings import Ending, content_of, shown_again
 from advisorchain.advisors._tool_limits import Counts
+from advisorchain.advisors._tool_nesting import check_depth
 from advisorchain.advisors._tool_pause import LoopStart, ToolPause
 from advisorchain.advisors._tool_settings import LoopSettings
-from advisorchain.errors import ConfigurationError, LimitExceededError
+from advisorchain.errors import ConfigurationError, InvalidInputError, LimitExceededError, ToolArgumentsError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, Part, ToolCall, ToolMessage, Usage
 from advisorchain.options import NO_OPTIONS
+from advisorchain.telemetry import current_traceparent
 from advisorchain.tools import Tool, ToolContext, as_tool
 
 __all__ = ["ToolTurn"]
@@ -48,14 +50,19 @@ class ToolTurn:
         self._offer_added()
         self._options = self._with_tools()
         if start.pause is not None:
-            self._go_on(start.pause, start.denied)
+            self._go_on(start.pause, start)
 
     @classmethod
     def begun(cls, settings: LoopSettings, request: ChatRequest) -> ToolTurn | None:
-        """A turn for this request; None: it has no tools."""
+        """A turn for this request; None: it has no tools.
+
+        Raises:
+            LimitExceededError: too many tools are in each other.
+        """
         start = request.local.get(settings.name, _FIRST)
         if not (settings.tools or start.tools or start.pause or request.options.tools):
             return None
+        check_depth(settings.name)
         return cls(settings, request, start)
 
     # -- asking
@@ -208,7 +215,7 @@ class ToolTurn:
     # -- waiting for a person
 
     def _paused(self, batch: Batch) -> Ending:
-        base, counts = self._base, self._counts
+        base, origin, counts = self._base, self._base.origin, self._counts
         earlier = (*self._made, *batch.response.earlier)
         pause = ToolPause(
             waiting=tuple(call.id for call in batch.waiting),
@@ -218,33 +225,46 @@ class ToolTurn:
             messages=base.messages,
             recalled=base.recalled,
             conversation_id=base.conversation_id,
-            options=base.options,
+            options=origin.options,
             advisor=self._settings.name,
             round=self._round,
             usage=self._usage,
             calls=dict(counts.calls),
             failures=tuple((*failure, times) for failure, times in counts.failures.items()),
             seconds=self._seconds,
+            prompt=origin.messages,
+            traceparent=current_traceparent(),
         )
         response = batch.response.replace(finish_reason="paused", usage=self._usage, earlier=earlier, pause=pause)
         return Ending(ChatChunk(finish_reason="paused"), response)
 
-    def _go_on(self, pause: ToolPause, denied: tuple[ToolMessage, ...]) -> None:
+    def _go_on(self, pause: ToolPause, start: LoopStart) -> None:
         self._base = self._base.replace(messages=pause.messages, recalled=pause.recalled)
         self._made, self._round, self._usage = pause.earlier, pause.round, pause.usage
         self._seconds = pause.seconds
         failures = Counter({(tool, arguments, text): times for tool, arguments, text, times in pause.failures})
         self._counts = Counts(Counter(pause.calls), failures)
-        results = (*pause.results, *denied)
+        results = (*pause.results, *start.denied)
         done = {result.tool_call_id for result in results}
         for call in pause.message.tool_calls:
-            if call.id not in done and call.name not in self._tools:
-                raise ConfigurationError(
-                    f"advisor `{self._settings.name}` has no tool `{call.name}`, which a paused turn is to run; give it one"
-                )
+            if call.id not in done:
+                self._check_open(call, changed=call.id in start.changed)
         self.batch = self._batch(ChatResponse(pause.message, context=self._context))
         self.batch.resume(results)
         self._options = self._with_tools()
+
+    def _check_open(self, call: ToolCall, *, changed: bool) -> None:
+        """That a call which a paused turn is to run can be run. Nothing has been, yet."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            raise ConfigurationError(
+                f"advisor `{self._settings.name}` has no tool `{call.name}`, which a paused turn is to run; give it one"
+            )
+        if changed:
+            try:
+                tool.values(call.arguments)
+            except ToolArgumentsError as error:
+                raise InvalidInputError(f"`change` for call `{call.id}`: {error}") from None
 
     def so_far(self) -> Iterator[ChatChunk]:
         """What a paused turn had shown before: a stream that goes on begins with it. Results come when all are there."""

@@ -2,59 +2,57 @@
 
 from __future__ import annotations
 
-from math import inf
-from types import TracebackType
+from typing import Any
 
-from anyio import current_effective_deadline
-
-from advisorchain._run import status_of
-from advisorchain.messages import ToolCall
-from advisorchain.telemetry import Clock, carrying, current_context, end_span, start_span, tracer_in
+from advisorchain import conventions as names
+from advisorchain._telemetry.operation import Operation
+from advisorchain._telemetry.recorder import Clock
+from advisorchain.messages import ToolCall, ToolMessage
+from advisorchain.options import ToolDefinition
 
 __all__ = ["ToolSpan"]
 
 
-class ToolSpan:
-    """Current while a tool runs, beneath the advisor that runs it. Without a tracer it is nothing.
+class ToolSpan(Operation):
+    """Says which tool, for which call, and how that ended; arguments and result where content is wanted."""
 
-    It says which tool, for which call, and how that ended; nothing of arguments and results. Entered in the task of the run.
-    """
+    __slots__ = ("_call",)
 
-    __slots__ = ("_call", "_clock", "_error", "_running")
-
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: ToolCall, tool: ToolDefinition | None = None) -> None:
         self._call = call
-        self._clock: Clock | None = None
-        self._error: BaseException | None = None
+        told: dict[str, Any] = {names.TOOL_NAME: call.name, names.TOOL_TYPE: "function"}
+        if call.id:
+            told[names.TOOL_CALL_ID] = call.id
+        if tool is not None and tool.description:
+            told[names.TOOL_DESCRIPTION] = tool.description
+        super().__init__(names.EXECUTE_TOOL, call.name, told)
 
     def __enter__(self) -> ToolSpan:
-        parent = current_context()
-        tracer = tracer_in(parent)
-        if tracer is not None:
-            attributes = {
-                "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": self._call.name,
-                "gen_ai.tool.call.id": self._call.id or None,
-                "gen_ai.tool.type": "function",
-            }
-            # what the tool asks of another chain is recorded by that chain's own telemetry, or not at all
-            parent = carrying(parent, None)
-            self._clock = start_span(tracer, f"execute_tool {self._call.name}", parent, attributes)
-            self._running = self._clock.running()
-            self._running.__enter__()
+        super().__enter__()
+        if (capture := self._capture()) is not None:
+            self.tell(TOOL_ARGUMENTS=capture.cut(self._call.arguments))
         return self
 
-    def fail(self, error: Exception) -> None:
-        """The run failed, of which the model is told in a result."""
-        self._error = error
+    def gave(self, result: ToolMessage) -> ToolMessage:
+        """What the model is told; gives it back."""
+        if (capture := self._capture()) is not None:
+            try:
+                self.tell(TOOL_RESULT=capture.tool_result(result))
+            except Exception as error:
+                assert self.recording is not None
+                self.recording.recorder.failed("content", error)
+        return result
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._clock is None:
-            return
-        self._running.__exit__(kind, error, trace)
-        status = "ok" if self._error is None else "error"
-        if error is not None:
-            self._error, status = error, status_of(error, "cancelled")
-            if status == "cancelled" and not isinstance(error, GeneratorExit) and current_effective_deadline() != -inf:
-                status = "error"  # not we were cancelled, but what the tool waited for
-        end_span(self._clock, {"advisorchain.outcome": status}, self._error if status == "error" else None)
+    def _capture(self) -> Any:
+        recording = self.recording
+        return recording.capture if recording is not None and recording.recorder.settings.content_on_spans else None
+
+    def measure(self, clock: Clock, seconds: float, failed: dict[str, str]) -> None:
+        """The tool's duration."""
+        assert self.recording is not None
+        recorder = self.recording.recorder
+        assert recorder.instruments is not None
+        told = {names.TOOL_NAME: self._call.name, names.TOOL_TYPE: "function", **failed}
+        if recorder.settings.agent_name is not None:
+            told[names.AGENT_NAME] = recorder.settings.agent_name
+        recorder.measure(recorder.instruments.tool, seconds, told, clock)

@@ -11,7 +11,6 @@ from pydantic import TypeAdapter
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._cache_stores import CacheStore, InMemoryCache, SqliteCache
 from advisorchain.advisors._checked import checked_seconds
-from advisorchain.advisors._marks import above, marked
 from advisorchain.advisors._orders import CACHE_ORDER
 from advisorchain.errors import ConfigurationError, MessageError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse
@@ -36,8 +35,10 @@ class CacheAdvisor(BaseAdvisor):
     anew, leave this advisor out of the call: `without=["cache"]`. Not kept are answers that are blank, partial, cut off
     ("length"), refused, paused ("content_filter", "paused"), or that ask for tools.
 
-    What advisors further in add (tools, retrieved texts, another model) is not in the key, and does not happen at a hit. A
-    store that fails costs no answer: `advisorchain.cache.failed` is logged, and the model is asked.
+    The tools of the chain's loop, and those that advisors further out offer, are in the key. What else advisors further in
+    add (retrieved texts, another model, tools by `offer_tools`) is not, and does not happen at a hit. A turn that goes on
+    after a person's yes or no is neither looked up nor kept. A store that fails costs no answer:
+    `advisorchain.cache.failed` is logged, and the model is asked.
 
     Args:
         store: where answers are kept: an InMemoryCache of its own by default, a SqliteCache, or your own CacheStore. It
@@ -53,6 +54,7 @@ class CacheAdvisor(BaseAdvisor):
     """
 
     keeps_answers = True  # so an advisor that judges answers must stand further in
+    answers_at_once = True
 
     def __init__(
         self,
@@ -77,16 +79,9 @@ class CacheAdvisor(BaseAdvisor):
         self.name = name
         self.order = order
 
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Around memory, the history would not be in the key, and what is answered here would not be remembered."""
-        keeping = [each for each in marked(inner, ["keeps_answers"]) if not isinstance(each, CacheAdvisor)]
-        if not keeping:
-            return None
-        return f"`{keeping[-1].name}`, which is further in, is left out when there is an answer; {above(keeping[-1])}"
-
     async def before(self, request: ChatRequest) -> ChatRequest | ChatResponse:
         """Answer from the store, or remember the key."""
-        if request.conversation_id is None and not self.shared:
+        if (request.conversation_id is None and not self.shared) or _goes_on(request):
             return request
         key = self.key(request)
         try:
@@ -109,17 +104,30 @@ class CacheAdvisor(BaseAdvisor):
 
     def key(self, request: ChatRequest) -> str:
         """What the answer to a request is kept under: a digest, which tells nothing of the request."""
-        asked = {
+        asked: dict[str, Any] = {
             "form": _FORM,
             "scope": self.scope,
             "conversation": None if self.shared else request.conversation_id,
             "messages": [_as_sent(message) for message in request.messages],
             "options": _OPTIONS.dump_python(request.options, mode="json"),
         }
+        if beside := _beside(request):
+            asked["beside"] = beside
         return sha256(json.dumps(asked, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
     def _failed(self, error: Exception) -> None:
         log_event("warning", "advisorchain.cache.failed", advisor=self.name, error_type=type(error).__qualname__)
+
+
+def _goes_on(request: ChatRequest) -> bool:
+    """Whether a person has decided on a part of this turn, and not on the next one with the same words."""
+    return any(getattr(value, "resumes", False) for value in request.local.values())
+
+
+def _beside(request: ChatRequest) -> list[str]:
+    """What the answer depends on that is not in the request: the tools that are offered further in."""
+    telling = [*request._telling, *(value for value in request.local.values() if hasattr(value, "answers_depend_on"))]
+    return [told for each in telling if (told := each.answers_depend_on())]
 
 
 def _as_sent(message: Message) -> dict[str, Any]:

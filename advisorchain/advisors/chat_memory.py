@@ -112,7 +112,7 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         memory = self.chat_memory
         if memory.concurrency != APPEND:
             rule = type(memory.concurrency).__name__
-            return f"each round is a turn to its rule `{rule}`, and other turns may come in between; give it `Append()`"
+            return f"each round is a turn to its rule `{rule}`, and other turns may come in between"
         for part in (memory.policy, memory.repository):
             if getattr(part, "keeps_tool_messages", True) is False:
                 return f"its `{type(part).__name__}` keeps no tool messages, which is what it would store here"

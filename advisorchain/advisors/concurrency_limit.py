@@ -45,6 +45,7 @@ class ConcurrencyLimitAdvisor(BaseAdvisor):
     ) -> None:
         self.limit = at_least_one("limit", limit)
         self.max_wait = None if max_wait is None else checked_seconds("max_wait", max_wait, zero=True)
+        self.to_stream = "observe" if max_wait is None else "cut short"
         self.name = name
         self.order = order
         self._slots: Final = _Slots(limit)

@@ -10,17 +10,15 @@ from typing import Any, Final, Self, TypeAlias
 
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
-from advisorchain.advisors._marks import above, mark_of, marked
 from advisorchain.advisors._orders import FALLBACK_ORDER
 from advisorchain.chain import AdvisorChain
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse
 from advisorchain.model import ModelLike, as_model, is_async
+from advisorchain.telemetry import AROUND, log_event
 
 __all__ = ["FallbackAdvisor"]
 
-# What of the chain should hold for the other models too: they are asked through nothing that is further in.
-_FOR_ALL: Final = ("keeps_answers", "hides_content", "judges_answers", "runs_tools")
 _UNNAMED: Final = "chain"  # the name of an AdvisorChain that was given none
 
 When: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
@@ -41,7 +39,8 @@ class FallbackAdvisor(AroundAdvisor):
 
     The answer of another model has its name in `metadata["fallback"]`, and in `model` where it tells none itself: the
     chain's, or the model's own where the chain was given none. When all fail, the first error is raised as it is, with notes
-    of the others.
+    of the others. Each failure after which another model is asked is logged (`advisorchain.fallback.again`, at level
+    warning), by its type alone.
 
     `async with chain` (or client) opens and closes the models that are given alone; a chain stays its giver's.
 
@@ -60,6 +59,7 @@ class FallbackAdvisor(AroundAdvisor):
     """
 
     asks_others = True  # so a retry around it would ask them all again
+    to_stream = "change"
 
     def __init__(
         self,
@@ -79,19 +79,6 @@ class FallbackAdvisor(AroundAdvisor):
         self.after_first_chunk = checked_setting(after_first_chunk)
         self.name = name
         self.order = order
-
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Around memory, redaction, typed answers or tools, unless each other model has its own."""
-        passed_by = [each for each in marked(inner, _FOR_ALL) if not self._have_their_own(mark_of(each, _FOR_ALL) or "")]
-        if not passed_by:
-            return None
-        names = ", ".join(f"`{each.name}`" for each in passed_by)
-        hiding = marked(passed_by, ["hides_content"])
-        seen = f", and see what `{hiding[0].name}` hides" if hiding else ""
-        return f"the other models are not asked through {names} (further in){seen}; {above(passed_by[-1])}"
-
-    def _have_their_own(self, mark: str) -> bool:
-        return all(marked(chain.advisors, [mark]) for chain in self.chains)
 
     async def __aenter__(self) -> Self:
         """Open the models that were given alone."""
@@ -137,7 +124,9 @@ class _Turns:
 
     @property
     def _chain(self) -> AdvisorChain | None:
-        return self._advisor.chains[len(self._failures) - 1] if self._failures else None
+        """The one to ask; None: the rest of the chain, at first, and nobody when all have failed."""
+        turn = len(self._failures)
+        return self._advisor.chains[turn - 1] if 0 < turn <= len(self._advisor.chains) else None
 
     async def called(self, request: ChatRequest, next: Callable[[ChatRequest], Awaitable[ChatResponse]]) -> ChatResponse:
         chain = self._chain
@@ -152,7 +141,11 @@ class _Turns:
         if not self._advisor.when(error):
             raise error
         self._failures.append(error)
-        if len(self._failures) <= len(self._advisor.chains):
+        if (chain := self._chain) is not None:
+            kind = type(error).__qualname__
+            log_event(
+                "warning", "advisorchain.fallback.again", advisor=self._advisor.name, next=_name_of(chain), error_type=kind
+            )
             return
         first, *others = self._failures
         for chain, other in zip(self._advisor.chains, others, strict=True):
@@ -192,7 +185,7 @@ def _name_of(chain: AdvisorChain) -> str:
 
 
 def _as_chain(model: Any) -> AdvisorChain:
-    return model if isinstance(model, AdvisorChain) else AdvisorChain(model, name=as_model(model).name)
+    return model if isinstance(model, AdvisorChain) else AdvisorChain(model, name=as_model(model).name, telemetry=AROUND)
 
 
 def _checked_when(when: Any) -> Callable[[Exception], bool]:

@@ -48,6 +48,7 @@ class RateLimitAdvisor(BaseAdvisor):
         self.rate = at_least_one("rate", rate)
         self.per_seconds = checked_seconds("per_seconds", per_seconds)
         self.max_wait = None if max_wait is None else checked_seconds("max_wait", max_wait, zero=True)
+        self.to_stream = "observe" if max_wait is None else "cut short"
         self.name = name
         self.order = order
         self._places: Final[deque[_Place]] = deque()  # of the last span and of those who wait, in order of time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._orders import RE_READING_ORDER
@@ -27,14 +27,11 @@ class ReReadingAdvisor(BaseAdvisor):
         order: inside memory and cache, outside the tool loop by default.
     """
 
+    changes_prompt = "the question twice"  # so memory must stand further out
+
     def __init__(self, *, name: str = "re_reading", order: int = RE_READING_ORDER) -> None:
         self.name = name
         self.order = order
-
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Around memory, the doubled question would be kept."""
-        kept = next((advisor.name for advisor in inner if getattr(advisor, "keeps_answers", False)), None)
-        return f"`{kept}`, which is further in, keeps the question twice; give a higher `order`" if kept else None
 
     def before(self, request: ChatRequest) -> ChatRequest:
         """Repeat the question."""

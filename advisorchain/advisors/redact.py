@@ -59,6 +59,9 @@ class RedactAdvisor(BaseAdvisor):
     """
 
     hides_content = True  # so an advisor that may ask another model must stand further in
+    changes_prompt = "placeholders"  # those of another request mean something else: memory must stand further out
+
+    span_kind = "GUARDRAIL"
 
     def __init__(
         self,
@@ -82,11 +85,6 @@ class RedactAdvisor(BaseAdvisor):
         self._kinds: Final = Kinds(
             [kind for kind, _, _ in named], [pattern for _, pattern, _ in named], [valid for _, _, valid in named]
         )
-
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Around memory, placeholders would be kept, and those of another request mean something else."""
-        kept = next((advisor.name for advisor in inner if getattr(advisor, "keeps_answers", False)), None)
-        return f"`{kept}`, which is further in, keeps placeholders; give a higher `order`" if kept else None
 
     def before(self, request: ChatRequest) -> ChatRequest:
         """Put placeholders into the messages."""

@@ -11,7 +11,6 @@ from anyio import sleep
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
 from advisorchain.advisors._checked import at_least_one, checked_seconds
-from advisorchain.advisors._marks import above, mark_of, marked
 from advisorchain.advisors._orders import RETRY_ORDER
 from advisorchain.errors import (
     ChatMemoryError,
@@ -24,6 +23,7 @@ from advisorchain.errors import (
 )
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.model import is_async
+from advisorchain.telemetry import log_event
 
 try:
     from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -41,14 +41,6 @@ _ATTEMPTS: Final = 3
 _WAIT: Final[Wait] = wait_random_exponential(multiplier=0.5, max=8)
 _MAX_RETRY_AFTER: Final = 60.0  # seconds: rates are counted by the minute, so a longer hint is about a quota that is used up
 
-# What each attempt would do again, of an advisor further in with that mark.
-_AGAIN: Final = {
-    "keeps_answers": "each attempt goes through `{}` again, from the start of the turn",
-    "runs_tools": "each attempt runs the tools of `{}` again",
-    "counts_calls": "each attempt is a call in the budget of `{}`",
-    "asks_others": "each attempt asks all models of `{}` again",
-}
-
 # The same request would fail again, or was refused for the application's own good; storing a turn is memory's own affair.
 _NEVER: Final = (InvalidInputError, ConfigurationError, LimitExceededError, ChatMemoryError)
 
@@ -65,7 +57,8 @@ class RetryAdvisor(AroundAdvisor):
     """Asks the rest of the chain again after an error that may pass: `RetryAdvisor(attempts=5)`.
 
     As long as nothing was shown of a stream, the reader notices nothing but the time. The error of the last attempt is
-    raised as it is, with a note that tells the number of attempts. The usage is that of the attempt that succeeded.
+    raised as it is, with a note that tells the number of attempts. The usage is that of the attempt that succeeded. Each
+    failure that is tried again is logged (`advisorchain.retry.again`, at level warning), by its type alone.
 
     Cancellation is never retried, nor are InvalidInputError, ConfigurationError, LimitExceededError and ChatMemoryError,
     whatever `retry` says. Only errors are: a strategy that looks at results finds none.
@@ -90,6 +83,9 @@ class RetryAdvisor(AroundAdvisor):
         ConfigurationError: an argument that cannot work.
     """
 
+    repeats = "attempt"
+    retries = True  # so what each attempt would do again must stand further out
+
     def __init__(
         self,
         *,
@@ -107,18 +103,11 @@ class RetryAdvisor(AroundAdvisor):
         self.retry = _checked_strategy("retry", retry)
         self.max_retry_after = checked_seconds("max_retry_after", max_retry_after, zero=True)
         self.after_first_chunk = checked_setting(after_first_chunk)
+        self.to_stream = "change" if after_first_chunk == "attempt" else "observe"
         self.name = name
         self.order = order
         # for strategies that look at it; its own loop keeps its state by thread, which calls at one time would share
         self._policy = Retrying(stop=self.stop, wait=wait, retry=retry)
-
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Around what is to happen once a turn, or asks again itself."""
-        again = marked(inner, _AGAIN)
-        if not again:
-            return None
-        last = again[-1]  # an order above that of the innermost is above all of them
-        return f"{_AGAIN[mark_of(last, _AGAIN) or ''].format(last.name)}; {above(last)}"
 
     def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Attempt until one does not fail, or the policy gives up."""
@@ -147,6 +136,9 @@ class RetryAdvisor(AroundAdvisor):
         state.upcoming_sleep = max(float(self.wait(state)), hint)
         if self.stop(state) or hint > self.max_retry_after:
             raise self._last(state, error)
+        told = {"attempt": state.attempt_number, "seconds": round(state.upcoming_sleep, 6)}
+        kind = type(error).__qualname__
+        log_event("warning", "advisorchain.retry.again", advisor=self.name, **told, error_type=kind)
         state.idle_for += state.upcoming_sleep
         await sleep(state.upcoming_sleep)
         state.prepare_for_next_attempt()

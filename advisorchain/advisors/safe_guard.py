@@ -74,6 +74,9 @@ class SafeGuardAdvisor(AroundAdvisor):
         ConfigurationError: there is nothing to look for, or an argument that cannot work.
     """
 
+    span_kind = "GUARDRAIL"
+    to_stream = ("hold back", "cut short")
+
     def __init__(
         self,
         words: Iterable[str] = (),
@@ -102,19 +105,13 @@ class SafeGuardAdvisor(AroundAdvisor):
             raise ConfigurationError('`hold` is "all", "paragraph" or "sentence"; or, without a `judge`, "match"')
         self.name = name
         self.order = order
+        self.answers_at_once: Final = bool(check_input)
+        self.refuses_answers: Final = bool(check_output)  # so what keeps answers must stand further out
         self._rules: Final = Rules(listed, compiled, judge, hold)
         self._typed_rules: Final = Rules(listed, compiled, judge, "all")
         self._check_input: Final = check_input
         self._check_output: Final = check_output
         self._refusal: Final = refusal
-
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Tells of a memory or cache further in: it has kept an answer by the time that this advisor refuses it."""
-        keeping = [advisor for advisor in inner if getattr(advisor, "keeps_answers", False)]
-        if not keeping or not self._check_output:
-            return None
-        names = ", ".join(f"`{advisor.name}`" for advisor in keeping)
-        return f"what it refuses has been kept by then: {names} stands further in; give the guard a higher order"
 
     async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Judge the question, then the answer as it comes."""

@@ -10,7 +10,6 @@ from typing import Any, Final
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import ShownMessages
 from advisorchain.advisors._checked import at_least_one
-from advisorchain.advisors._marks import above, marked
 from advisorchain.advisors._orders import STRUCTURED_OUTPUT_ORDER
 from advisorchain.errors import OutputValidationError
 from advisorchain.exchange import ChatRequest, ChatResponse
@@ -50,6 +49,8 @@ class StructuredOutputAdvisor(AroundAdvisor):
     """
 
     judges_answers = True  # so a fallback around it would pass by it
+    repeats = "attempt"
+    to_stream = "change"
 
     def __init__(
         self,
@@ -63,13 +64,6 @@ class StructuredOutputAdvisor(AroundAdvisor):
         self.max_attempts = at_least_one("max_attempts", max_attempts)
         self.name = name
         self.order = order
-
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Around memory or a cache, the bad answers and the corrections would be kept."""
-        keeping = marked(inner, ["keeps_answers"])
-        if not keeping:
-            return None
-        return f"`{keeping[-1].name}`, which is further in, keeps answers that do not fit; {above(keeping[-1])}"
 
     async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Ask until the answer fits."""

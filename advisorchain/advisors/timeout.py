@@ -48,6 +48,8 @@ class TimeoutAdvisor(AroundAdvisor):
         ModelTimeoutError: a limit was reached; the message names it.
     """
 
+    to_stream = "cut short"
+
     def __init__(
         self,
         total: float | None = None,

@@ -16,6 +16,7 @@ from advisorchain.advisors._tool_settings import Bounds, LoopSettings
 from advisorchain.errors import ConfigurationError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse
 from advisorchain.tools import Tool, checked_tools
+from advisorchain.tools.base import digest_of
 
 __all__ = ["Resumed", "ToolCallingAdvisor", "ToolPause", "offer_tools"]
 
@@ -28,7 +29,8 @@ class ToolCallingAdvisor(AroundAdvisor):
 
     What the model is told in place of a result, marked as an error: that there is no such tool, that the arguments are no
     JSON or do not fit, what the tool raised (its type and text, not its trace, and no folders of this machine), or that its
-    time ran out. A call whose arguments are no JSON object stands in prompt and turn with `{}`.
+    time ran out. A call whose arguments are no JSON object stands in prompt and turn with `{}`, and one of a name that
+    providers refuse with `_` for what they refuse, so that both can be sent back.
 
     The response has the final message, in `earlier` the rounds before it, the usage of all rounds, and the context that the
     last one left. In a stream the text of every round passes, calls are shown as they come, results when all tools of the
@@ -75,6 +77,8 @@ class ToolCallingAdvisor(AroundAdvisor):
     """
 
     runs_tools = True  # so a retry around it would run them again, and a fallback would answer without them
+    repeats = "round"
+    to_stream = "change"
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class ToolCallingAdvisor(AroundAdvisor):
         self.tools: Final[tuple[Tool, ...]] = checked_tools(tools)
         self.name = name
         self.order = order
+        self._digest: str | None = None
         bounds = Bounds(
             at_once=at_least_one("max_concurrency", max_concurrency),
             timeout=None if timeout is None else checked_seconds("timeout", timeout),
@@ -111,10 +116,11 @@ class ToolCallingAdvisor(AroundAdvisor):
             bounds=bounds,
         )
 
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Two loops in one chain run the tools of each other's answers."""
-        other = next((advisor.name for advisor in inner if isinstance(advisor, ToolCallingAdvisor)), None)
-        return f"`{other}`, which is further in, is a tool loop too; give one of them all tools" if other else None
+    def answers_depend_on(self) -> str:
+        """Its tools, for a cache's key."""
+        if self._digest is None:
+            self._digest = digest_of(self.tools)
+        return self._digest
 
     async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
         """Ask, run the tools, and ask again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._orders import TOOLSETS_ORDER
@@ -21,13 +21,14 @@ __all__ = ["ToolsetAdvisor"]
 class ToolsetAdvisor(BaseAdvisor):
     """Asks toolsets for their tools at the beginning of each turn, and gives these to the tool loop for that turn.
 
-    `async with chain` opens the toolsets, and leaving closes them. One that was open already stays so.
+    `async with chain` opens the toolsets, and leaving closes them. One that was open already stays so. One that is given for
+    a single call (`advisors=` or `tools=` of a call) is opened by nobody: put `async with toolset` around such calls.
 
     Args:
         toolsets: what `@toolset` made of functions, `McpToolset`, `ToolSearch`, or others.
         loop: the name of the ToolCallingAdvisor, which has to stand further in.
         name: unique in the chain.
-        order: just outside the loop by default.
+        order: inside memory, and outside the cache by default, which so tells answers of other tools apart.
 
     Raises:
         ConfigurationError: something that is no toolset. When a request comes: two tools of one name.
@@ -43,13 +44,8 @@ class ToolsetAdvisor(BaseAdvisor):
         self.name = name
         self.order = order
         self._loop = loop
+        self.offers_tools: Final = loop  # it must stand further in, and so must a cache: else its key lacks these tools
         self._opened: list[AsyncExitStack] = []  # several, where several chains have it
-
-    def misplaced(self, inner: tuple[Any, ...]) -> str | None:
-        """Without the loop nobody runs the tools."""
-        if any(advisor.name == self._loop for advisor in inner):
-            return None
-        return f"no tool loop `{self._loop}` is further in; add ToolCallingAdvisor(), or give its name as `loop`"
 
     async def before(self, request: ChatRequest) -> ChatRequest:
         """Offer the tools that there are for this request."""

@@ -72,6 +72,7 @@ class UsageLimitAdvisor(BaseAdvisor):
     """
 
     counts_calls = True  # so a retry around it would use up the budget
+    to_stream = "cut short"
 
     def __init__(
         self,

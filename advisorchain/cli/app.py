@@ -12,11 +12,11 @@ try:
     import typer
 
     from advisorchain.cli import chat as chatting
-    from advisorchain.cli import conversations as kept
     from advisorchain.cli import serve as serving
-    from advisorchain.cli.interrupts import Interrupts
-    from advisorchain.cli.parts import default_memory
-    from advisorchain.cli.text import tell, typed
+    from advisorchain.cli.conversation_commands import conversations
+    from advisorchain.cli.options import Memory, Ttl
+    from advisorchain.cli.show_command import show as show_command
+    from advisorchain.cli.trace_command import trace as trace_command
 except ImportError as error:
     if not error.name or error.name.startswith("advisorchain"):
         raise
@@ -35,21 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Chat with a model through a chain of advisors, with a memory that lasts.",
 )
-conversations = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, show, export and delete what was said.")
 app.add_typer(conversations, name="conversations")
-
-Memory = Annotated[
-    str | None,
-    typer.Option(
-        "--memory",
-        metavar="PATH|URL",
-        envvar="ADVISORCHAIN_MEMORY",
-        show_default=False,
-        help="Where conversations are kept: the PATH of a SQLite file, sqlite:///PATH, or memory:// for no longer than"
-        f" the command runs. Without it: {default_memory()}",
-    ),
-]
-Ids = Annotated[list[str], typer.Argument(metavar="ID", help="Conversation ids.")]
 
 
 def _tell_version(wanted: bool) -> None:
@@ -74,6 +60,7 @@ def chat(
         typer.Argument(metavar="PROMPT", help="Answer this and end. Standard input is not read then.", show_default=False),
     ] = None,
     memory: Memory = None,
+    ttl: Ttl = None,
     conversation: Annotated[str, typer.Option(metavar="ID", help="Which conversation to go on with.")] = "default",
     model: Annotated[
         str,
@@ -129,6 +116,7 @@ def chat(
         mcp=tuple(mcp or ()),
         yes=yes,
         memory=memory,
+        ttl=ttl,
         window=window,
         conversation=conversation,
         system=system,
@@ -159,6 +147,7 @@ def serve(
         ),
     ] = None,
     memory: Memory = None,
+    ttl: Ttl = None,
     host: Annotated[
         str, typer.Option(metavar="HOST", help="Where to listen. One that others can reach needs a key.")
     ] = "127.0.0.1",
@@ -218,6 +207,7 @@ def serve(
         chain=chain,
         model=model,
         memory=memory,
+        ttl=ttl,
         host=host,
         port=port,
         api_key_env=api_key_env,
@@ -231,46 +221,5 @@ def serve(
     serving.serve(setting)
 
 
-@conversations.command("list")
-def list_conversations(memory: Memory = None) -> None:
-    """List the conversations: when they were last used, how many messages they have, and their ids."""
-    kept.list_all(memory)
-
-
-@conversations.command()
-def show(id: Annotated[str, typer.Argument(metavar="ID", help="A conversation id.")], memory: Memory = None) -> None:
-    """Show what was said in a conversation."""
-    kept.show(memory, id)
-
-
-@conversations.command()
-def export(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Conversation ids; none: all.")] = None,
-    memory: Memory = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to standard output.")
-    ] = None,
-) -> None:
-    """Export conversations as JSON Lines: one message a line, with its conversation id, place, time and turn."""
-    kept.export(memory, tuple(ids or ()), output)
-
-
-@conversations.command()
-def delete(
-    ids: Ids, memory: Memory = None, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
-) -> None:
-    """Delete conversations for good."""
-    if not yes and not (sys.stdin is not None and sys.stdin.isatty()):
-        tell("advisorchain: there is no terminal to ask at, so nothing was deleted; give --yes")
-        raise typer.Exit(2)
-    kept.delete(memory, tuple(ids), ask=None if yes else _confirm)
-
-
-def _confirm(question: str) -> bool:
-    try:
-        with Interrupts() as interrupts, interrupts.raised():
-            tell(f"{question} [y/N]: ", end="")
-            return typed(input()).strip().lower() in ("y", "yes")
-    except EOFError:
-        tell("")
-        return False
+app.command("show")(show_command)
+app.command("trace")(trace_command)

@@ -10,7 +10,7 @@ import typer
 
 from advisorchain.cli import conversations as kept
 from advisorchain.cli.interrupts import Interrupts
-from advisorchain.cli.options import Memory, Yes, time
+from advisorchain.cli.options import Memory, Ttl, Yes, time
 from advisorchain.cli.text import tell, typed
 from advisorchain.cli.transfer import export_lines, import_lines
 
@@ -29,7 +29,10 @@ Prefix = Annotated[str, typer.Option(metavar="TEXT", help="Only ids that begin w
 
 @conversations.command("list")
 def list_conversations(memory: Memory = None, prefix: Prefix = "") -> None:
-    """List the conversations: when they were last used, how many messages they have, and their ids."""
+    """List the conversations: when they were last used, how many messages they have, their ids, and when they expire.
+
+    They are used last when something is stored. An import, or putting back a snapshot, counts as that.
+    """
     kept.list_all(memory, prefix)
 
 
@@ -76,7 +79,10 @@ def export(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file, not to standard output.")
     ] = None,
 ) -> None:
-    """Export conversations as JSON Lines: one message a line, with its conversation id, place, time and turn."""
+    """Export conversations as JSON Lines: one message a line, with its conversation id, place, time and turn.
+
+    Each line also tells after how many seconds without a new message its conversation expires (ttl; null: never).
+    """
     export_lines(memory, tuple(ids or ()), output)
 
 
@@ -87,8 +93,12 @@ def import_(
     replace: Annotated[
         bool, typer.Option("--replace", help="Put conversations in the place of those of the same id.")
     ] = False,
+    ttl: Ttl = None,
 ) -> None:
     """Import conversations from JSON Lines, with their times and turns.
+
+    When they expire is told by the file, or by --ttl for all of them. Their time begins with the import, and so does what
+    `list` tells as last used, by which `prune --older-than` goes: an old conversation counts as new.
 
     All lines are checked first: when one is wrong, or a conversation is there already, nothing is imported. Then each
     conversation is stored whole or not at all.
@@ -97,7 +107,7 @@ def import_(
     advisorchain conversations export -o said.jsonl
     advisorchain conversations import said.jsonl --memory postgresql://localhost/chats
     """  # noqa: D301
-    import_lines(memory, file, replace=replace)
+    import_lines(memory, file, replace=replace, ttl=ttl)
 
 
 @conversations.command()
@@ -110,7 +120,8 @@ def delete(
     yes: Yes = False,
 ) -> None:
     """Delete conversations for good."""
-    kept.delete(memory, tuple(ids or ()), prefix, ask=_asking("deleted", yes=yes))
+    if not kept.delete(memory, tuple(ids or ()), prefix, ask=_asking("deleted", yes=yes)):
+        raise typer.Exit(1)
 
 
 @conversations.command()
@@ -122,7 +133,7 @@ def prune(
             metavar="TIME",
             parser=time,
             show_default=False,
-            help="Also those that nobody has written to for so long: 12h, 30d, 2w.",
+            help="Also those that nobody has written to for so long: 15m, 12h, 30d, 2w.",
         ),
     ] = None,
     prefix: Prefix = "",
@@ -136,7 +147,8 @@ def prune(
     advisorchain conversations prune --older-than 30d --yes
     """  # noqa: D301
     ask = None if dry_run or older_than is None else _asking("removed", yes=yes)
-    kept.prune(memory, older_than, prefix, dry_run=dry_run, ask=ask)
+    if not kept.prune(memory, older_than, prefix, dry_run=dry_run, ask=ask):
+        raise typer.Exit(1)
 
 
 def _asking(done: str, *, yes: bool) -> kept.Ask:
@@ -156,3 +168,6 @@ def _confirm(question: str) -> bool:
     except EOFError:
         tell("")
         return False
+    except KeyboardInterrupt:
+        tell("")
+        raise

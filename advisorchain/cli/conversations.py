@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TypeAlias, TypeVar
 
@@ -10,9 +11,10 @@ import anyio
 
 from advisorchain.cli.parts import open_memory
 from advisorchain.cli.text import one_line, plain, tell
-from advisorchain.errors import ChatMemoryError, InvalidInputError
+from advisorchain.errors import ChatMemoryError, ConversationConflictError, InvalidInputError, StoreMissingError
 from advisorchain.memory.chat_memory import ago
 from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, all_entries
+from advisorchain.memory.urls import open_repository
 from advisorchain.messages import AssistantMessage
 
 __all__ = ["Ask", "delete", "fork", "list_all", "listed", "many", "prune", "rename", "required", "run", "show"]
@@ -62,8 +64,10 @@ def rename(place: str | None, conversation_id: str, new_id: str) -> None:
     """
 
     async def work(repository: ChatMemoryRepository) -> None:
-        if not await repository.rename(conversation_id, new_id):
-            raise _none(conversation_id)
+        with _free(new_id):
+            if not await repository.rename(conversation_id, new_id):
+                raise _none(conversation_id)
+        tell(f"renamed `{one_line(conversation_id)}` to `{one_line(new_id)}`")
 
     run(place, work)
 
@@ -77,16 +81,38 @@ def fork(place: str | None, conversation_id: str, new_id: str, at: int | None) -
 
     async def work(repository: ChatMemoryRepository) -> None:
         await required(repository, (conversation_id,))
-        if not await repository.fork(conversation_id, new_id, at=at):
+        newest = (await repository.page(conversation_id, limit=1, newest_first=True)).items
+        if at is not None and newest and newest[0].sequence < at:
             raise ChatMemoryError(
-                f"`{one_line(conversation_id)}` has no message up to number {at}; see: conversations show --numbers"
+                f"`{one_line(conversation_id)}` ends with message number {newest[0].sequence}, before {at}; see:"
+                " conversations show --numbers"
             )
+        with _free(new_id):
+            if not await repository.fork(conversation_id, new_id, at=at):
+                raise ChatMemoryError(
+                    f"`{one_line(conversation_id)}` has no message up to number {at}; see: conversations show --numbers"
+                )
+        copied = (await required(repository, (new_id,)))[new_id]
+        tell(f"copied {many(copied, 'message')} of `{one_line(conversation_id)}` to `{one_line(new_id)}`")
 
     run(place, work)
 
 
-def delete(place: str | None, ids: tuple[str, ...], prefix: str | None, ask: Ask) -> None:
+@contextmanager
+def _free(new_id: str) -> Iterator[None]:
+    """A conflict within is one about this id, and is told so."""
+    try:
+        yield
+    except ConversationConflictError as error:
+        taken = f"there is a conversation `{one_line(new_id)}` already; give another id, or delete or rename that one first"
+        raise ConversationConflictError(taken, expected=error.expected, found=error.found) from error
+
+
+def delete(place: str | None, ids: tuple[str, ...], prefix: str | None, ask: Ask) -> bool:
     """Delete conversations, by id and by how their ids begin; none when one of them is not there, or the answer is no.
+
+    Returns:
+        Whether they were deleted; False: the answer was no.
 
     Raises:
         ChatMemoryError: there is no such conversation.
@@ -116,14 +142,19 @@ def delete(place: str | None, ids: tuple[str, ...], prefix: str | None, ask: Ask
     # Asked outside the event loop, which would take Ctrl-C for itself while the question stands.
     if ask is None or ask(f"Delete {told} with {many(sum(counts.values()), 'message')} for good?"):
         run(place, gone)
-    else:
-        tell("nothing was deleted")
+        tell(f"deleted {told} with {many(sum(counts.values()), 'message')}")
+        return True
+    tell("nothing was deleted")
+    return False
 
 
-def prune(place: str | None, older_than: timedelta | None, prefix: str, *, dry_run: bool, ask: Ask) -> None:
+def prune(place: str | None, older_than: timedelta | None, prefix: str, *, dry_run: bool, ask: Ask) -> bool:
     """Remove conversations whose time is over, and those that were not used for so long. Tells how many there were.
 
     With `dry_run` the latter are listed, and nothing is removed; the former no store shows.
+
+    Returns:
+        False: the answer was no.
     """
     before = None if older_than is None else ago(older_than)
 
@@ -148,16 +179,26 @@ def prune(place: str | None, older_than: timedelta | None, prefix: str, *, dry_r
         tell(f"would remove {told}{since}; and what has expired, which is shown nowhere")
     elif candidates and ask is not None and not ask(f"Remove {told}{since}, for good?"):
         tell("nothing was removed")
+        return False
     else:
         tell(f"removed {many(run(place, removed), 'conversation')}")
+    return True
 
 
 def run(place: str | None, work: Callable[[ChatMemoryRepository], Awaitable[T]], *, create: bool = False) -> T:
-    """What `work` gives back, called with the store that `--memory` names; see `open_memory`."""
+    """What `work` gives back, called with the store that `--memory` names; see `open_memory`.
+
+    A database in which nothing was made yet is an empty store, and told.
+    """
 
     async def opened() -> T:
-        async with open_memory(place, create=create) as repository:
-            return await work(repository)
+        try:
+            async with open_memory(place, create=create) as repository:
+                return await work(repository)
+        except StoreMissingError:
+            tell("nothing was ever kept in the database that --memory names; `chat`, `serve` and `import` make the tables")
+            async with open_repository("memory://") as nothing:
+                return await work(nothing)
 
     return anyio.run(opened)
 
@@ -196,7 +237,8 @@ def _short(text: str) -> str:
 
 
 def _row(found: Conversation) -> str:
-    return f"{found.updated.astimezone():%Y-%m-%d %H:%M}  {found.count:>8}  {one_line(found.conversation_id)}"
+    ends = "" if found.expires is None else f"  (expires {found.expires.astimezone():%Y-%m-%d %H:%M})"
+    return f"{found.updated.astimezone():%Y-%m-%d %H:%M}  {found.count:>8}  {one_line(found.conversation_id)}{ends}"
 
 
 def _shown(entry: Entry, numbers: bool) -> str:

@@ -12,16 +12,22 @@ from advisorchain.cli.parts import default_memory
 
 __all__ = ["Memory", "Ttl", "Yes", "time"]
 
-_TIME: Final = re.compile(r"\s*(\d{1,6})\s*([hdw])\s*", re.IGNORECASE)
-_UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_TIME: Final = re.compile(r"\s*(\d{1,6})\s*([smhdw])\s*", re.IGNORECASE)
+_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
 
 
 def time(text: str) -> timedelta:
-    """A length of time such as 12h, 30d or 2w."""
+    """A length of time such as 90s, 15m, 12h, 30d or 2w."""
     found = _TIME.fullmatch(text)
     length = int(found[1]) * _UNITS[found[2].lower()] if found else timedelta(0)
     if not length:
-        raise typer.BadParameter("give a number above 0 and a unit: h for hours, d for days, w for weeks, such as 30d")
+        raise typer.BadParameter("give a number above 0 and a unit: s, m for minutes, h, d, w for weeks, such as 30d")
     return length
 
 
@@ -44,8 +50,8 @@ Ttl = Annotated[
         metavar="TIME",
         parser=time,
         show_default=False,
-        help="Forget a conversation that nobody has written to for so long: 12h, 30d, 2w. Each conversation keeps what it"
-        " was given last; one that was given nothing is never forgotten.",
+        help="Forget a conversation that nobody has written to for so long: 15m, 12h, 30d, 2w. Each conversation keeps what"
+        " it was given last; one that was given nothing is never forgotten.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

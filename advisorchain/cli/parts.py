@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
+import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import platformdirs
 
-from advisorchain.errors import ConfigurationError, StorageError
+from advisorchain.errors import ConfigurationError, MissingExtraError, StorageError
 from advisorchain.memory.repository import ChatMemoryRepository
-from advisorchain.memory.urls import open_repository
+from advisorchain.memory.urls import SCHEMES, open_repository
 
-__all__ = ["default_memory", "load_model", "load_part", "open_memory"]
+__all__ = ["default_memory", "load_model", "load_part", "open_chain", "open_memory"]
 
 _SQLITE: Final = "sqlite:///"
+_LOGIN: Final = re.compile(
+    r"(?![/.~]|[a-z]:[\\/]).*:.*@", re.IGNORECASE | re.DOTALL
+)  # in no path, unless it begins like one
+_ARGUMENT: Final = re.compile(r"`(?:url(?:_or_client|_or_engine)?|source)`")
+_MAKE_TABLES: Final = "call `await repository.create_tables()` once"
+_MONGODB_MS: Final = (
+    10_000  # to wait for a server, at a terminal; the store's own 30 seconds outlast the election of a primary
+)
 _PROVIDERS: Final = {"openai": "openai:gpt-5-mini", "anthropic": "anthropic:claude-haiku-5-5"}
 _KEYS: Final = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 _NOT_THEIRS: Final = (
@@ -45,12 +55,14 @@ def open_memory(place: str | None, *, create: bool) -> AbstractAsyncContextManag
 
     Raises:
         StorageError: `create` is false and there is no such file, or the folder cannot be made.
-        ConfigurationError: no such kind of URL.
+        ConfigurationError: neither a path nor a URL that can be used. What was given is not shown: it may hold a password.
         MissingExtraError: what this kind of store needs is not installed.
     """
+    if place is not None:
+        _check_place(place)
     path = _file(default_memory() if place is None else place)
     if path is None:
-        return open_repository(place or "", create=create)
+        return _opened(place or "", create)
     if create and str(path) == default_memory():
         _make_folder(path.parent)
     elif not create and not path.exists():
@@ -58,6 +70,44 @@ def open_memory(place: str | None, *, create: bool) -> AbstractAsyncContextManag
             return open_repository("memory://")  # nothing was ever said
         raise StorageError(f"`{path}` is not there; check --memory, or ADVISORCHAIN_MEMORY")
     return open_repository(f"{_SQLITE}{path}")
+
+
+@asynccontextmanager
+async def _opened(url: str, create: bool) -> AsyncIterator[ChatMemoryRepository]:
+    """As `open_repository`; its errors name options of the command, not arguments of Python."""
+    async with AsyncExitStack() as stack:
+        try:
+            repository = await stack.enter_async_context(open_repository(_impatient(url), create=create))
+        except MissingExtraError:
+            raise
+        except ConfigurationError as error:
+            raise ConfigurationError(_ARGUMENT.sub("`--memory`", str(error))) from error
+        try:
+            yield repository
+        except StorageError as error:
+            if _MAKE_TABLES not in str(error):
+                raise
+            raise type(error)(str(error).replace(_MAKE_TABLES, "`chat` or `import` with this --memory does it")) from error
+
+
+def _impatient(url: str) -> str:
+    """The URL, of MongoDB with a bound that somebody at a terminal waits for, unless it has its own."""
+    place, asked, options = url.partition("?")
+    if not place.lower().startswith("mongodb") or "serverselectiontimeoutms" in options.lower():
+        return url
+    path = "" if asked or "/" in place.partition("://")[2] else "/"
+    return f"{url}{path}{'&' if options else '' if asked else '?'}serverSelectionTimeoutMS={_MONGODB_MS}"
+
+
+def _check_place(place: str) -> None:
+    if not place.strip():
+        raise ConfigurationError("`--memory` is empty; give the path of a SQLite file, or a URL")
+    scheme = place.partition(":")[0].partition("+")[0].lower()
+    if "://" not in place and ((":" in place and scheme in SCHEMES) or _LOGIN.match(place)):
+        raise ConfigurationError(
+            "`--memory` is no URL, and looks too much like one to be a path: a URL has `://` behind its scheme, as in"
+            " `postgresql://USER:PASSWORD@HOST/DATABASE`; put `./` before a path"
+        )
 
 
 def _file(place: str) -> Path | None:
@@ -133,6 +183,29 @@ def load_part(option: str, name: str, forms: str = "module:attr") -> Any:
         except AttributeError:
             raise ConfigurationError(f"`{option}` is `{name}`, but `{module_name}` has no `{path}`") from None
     return _made(option, name, part) if isinstance(part, type) else part
+
+
+@asynccontextmanager
+async def open_chain(option: str, name: str) -> AsyncIterator[Any]:
+    """What `module:attr` names: a chain or client; what a function gives, plain or async; what an async context manager
+    does, which is left at the end.
+
+    Raises:
+        ConfigurationError: there is none, or the function needs arguments, or fails.
+    """
+    chain = load_part(option, name)
+    if not hasattr(chain, "stream") and callable(chain):
+        try:
+            chain = chain()
+            if inspect.isawaitable(chain):
+                chain = await chain
+        except Exception as error:
+            raise ConfigurationError(f"`{option}` `{name}` cannot be made: {_told(error)}") from error
+    if isinstance(chain, AbstractAsyncContextManager) and not hasattr(chain, "stream"):
+        async with chain as opened:
+            yield opened
+    else:
+        yield chain
 
 
 def _made(option: str, name: str, kind: type) -> Any:

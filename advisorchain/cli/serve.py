@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -15,7 +15,7 @@ import anyio
 
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
-from advisorchain.cli.parts import load_model, load_part, open_memory
+from advisorchain.cli.parts import load_model, open_chain, open_memory
 from advisorchain.cli.text import explained, tell, tell_traceback
 from advisorchain.errors import AdvisorChainError, ConfigurationError, InvalidInputError
 from advisorchain.memory import ChatMemory, MessageWindow, Retention
@@ -106,13 +106,7 @@ async def _open_chain(setting: ServeSetting) -> AsyncIterator[tuple[Any, str]]:
             name = str(getattr(model, "name", None) or getattr(model, "__name__", "chat"))
             yield AdvisorChain(model, [MessageChatMemoryAdvisor(memory)], name="serve"), name
         return
-    chain = load_part("CHAIN", setting.chain)
-    if not hasattr(chain, "stream") and callable(chain):
-        chain = chain()
-    if isinstance(chain, AbstractAsyncContextManager) and not hasattr(chain, "stream"):
-        async with chain as opened:
-            yield opened, _name_of(opened, setting.chain)
-    else:
+    async with open_chain("CHAIN", setting.chain) as chain:
         yield chain, _name_of(chain, setting.chain)
 
 

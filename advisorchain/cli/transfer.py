@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -21,22 +22,23 @@ from advisorchain.cli.conversations import listed, many, required, run
 from advisorchain.cli.text import one_line, tell
 from advisorchain.errors import ConversationConflictError, InvalidInputError, StorageError
 from advisorchain.exchange import checked_conversation_id
-from advisorchain.memory.repository import ChatMemoryRepository, Entry, all_entries
-from advisorchain.memory.snapshots import dump_entry, load_entry
+from advisorchain.memory.chat_memory import ChatMemory
+from advisorchain.memory.repository import ChatMemoryRepository, Entry, Retention
+from advisorchain.memory.snapshots import load_entry, load_ttl
 
 __all__ = ["export_lines", "import_lines"]
 
 
 def export_lines(place: str | None, ids: tuple[str, ...], output: str | None) -> None:
-    """Write conversations, or all. A file is there whole or not at all.
+    """Write conversations, or all, each as it was at one moment. A file is there whole or not at all.
 
     Raises:
-        ChatMemoryError: there is no such conversation.
+        ChatMemoryError: there is no such conversation, or others write to one all the while.
         StorageError: the file cannot be written.
     """
 
     async def work(repository: ChatMemoryRepository) -> None:
-        counts = await required(repository, ids)
+        counts, memory = await required(repository, ids), ChatMemory(repository=repository)
         if not ids:
             counts = {found.conversation_id: found.count async for found in listed(repository)}
         with (
@@ -44,21 +46,25 @@ def export_lines(place: str | None, ids: tuple[str, ...], output: str | None) ->
             _progress("Exporting", sum(counts.values()), shown=file is not sys.stdout) as advance,
         ):
             for conversation_id in counts:
-                async for entry in all_entries(repository, conversation_id):
-                    line = {"conversation_id": conversation_id, **dump_entry(entry)}
+                snapshot = await memory.snapshot(conversation_id)
+                for entry in snapshot["entries"]:
+                    line = {"conversation_id": conversation_id, "ttl": snapshot["ttl"], **entry}
                     print(json.dumps(line, ensure_ascii=False), file=file)
                     advance(1)
+        if output is not None:
+            tell(f"exported {_what(counts)} to `{one_line(output)}`")
 
     run(place, work)
 
 
-def import_lines(place: str | None, source: str, *, replace: bool) -> None:
+def import_lines(place: str | None, source: str, *, replace: bool, ttl: timedelta | None = None) -> None:
     """Store what `export_lines` wrote. All of it is read and checked first; then each conversation is stored whole.
 
     Args:
         place: the store; a file that is not there is made.
         source: a file, or "-" for standard input.
         replace: put conversations in the place of those that are there. Otherwise one that is there stops all.
+        ttl: for how long all of them are kept from now on; None: as the lines tell.
 
     Raises:
         InvalidInputError: a line that cannot be stored; the error tells its number.
@@ -68,21 +74,30 @@ def import_lines(place: str | None, source: str, *, replace: bool) -> None:
     with _opened(source) as file:
         with _progress("Checking", os.fstat(file.fileno()).st_size) as advance:
             counts = _checked(file, advance)
+        if not counts:
+            what = "standard input" if source == "-" else f"`{one_line(source)}`"
+            tell(f"{what} has no messages; nothing was imported")
+            return
 
         async def work(repository: ChatMemoryRepository) -> None:
             if not replace:
                 await _check_new(repository, counts)
             with _progress("Importing", sum(counts.values())) as advance:
-                await _store(repository, file, replace, advance)
+                await _store(repository, file, replace, ttl, advance)
 
         run(place, work, create=True)
-    tell(f"imported {many(len(counts), 'conversation')} with {many(sum(counts.values()), 'message')}")
+    tell(f"imported {_what(counts)}")
+
+
+def _what(counts: dict[str, int]) -> str:
+    return f"{many(len(counts), 'conversation')} with {many(sum(counts.values()), 'message')}"
 
 
 class _Line(NamedTuple):
     number: int
     conversation_id: str
     entry: Entry
+    ttl: timedelta | None
 
 
 def _lines(file: BinaryIO, advance: Callable[[int], None] = lambda _: None) -> Iterator[_Line]:
@@ -94,12 +109,12 @@ def _lines(file: BinaryIO, advance: Callable[[int], None] = lambda _: None) -> I
             yield _Line(number, *_read(number, data))
 
 
-def _read(number: int, data: bytes) -> tuple[str, Entry]:
+def _read(number: int, data: bytes) -> tuple[str, Entry, timedelta | None]:
     try:
         told = json.loads(data.decode("utf-8-sig" if number == 1 else "utf-8"))
         if not isinstance(told, dict):
             raise InvalidInputError("it is no JSON object")
-        return checked_conversation_id(told.get("conversation_id")), load_entry(told)
+        return checked_conversation_id(told.get("conversation_id")), load_entry(told), load_ttl(told)
     except InvalidInputError as error:
         raise _wrong(number, str(error)) from None
     except (ValueError, RecursionError):  # whose texts would show what was there
@@ -135,12 +150,20 @@ async def _check_new(repository: ChatMemoryRepository, ids: Iterable[str]) -> No
             )
 
 
-async def _store(repository: ChatMemoryRepository, file: BinaryIO, replace: bool, advance: Callable[[int], None]) -> None:
+async def _store(
+    repository: ChatMemoryRepository,
+    file: BinaryIO,
+    replace: bool,
+    ttl: timedelta | None,
+    advance: Callable[[int], None],
+) -> None:
     stored = 0
     try:
         for conversation_id, lines in groupby(_lines(file), key=lambda line: line.conversation_id):
-            entries = [line.entry for line in lines]
-            await repository.replace(conversation_id, entries, expected=None if replace else 0)
+            together = list(lines)
+            kept = Retention(ttl or together[0].ttl)
+            entries = [line.entry for line in together]
+            await repository.replace(conversation_id, entries, expected=None if replace else 0, retention=kept)
             stored += 1
             advance(len(entries))
     except Exception:

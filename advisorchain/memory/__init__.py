@@ -3,7 +3,15 @@
 `ChatMemory` is what an application holds. Its policy (`MessageWindow`, `Unbounded`) says how much of a conversation a prompt
 carries, its repository where conversations are kept; any policy goes with any repository. Its concurrency rule (`Append`,
 `Serialize`, `Reject`, `Fork`) says what happens when a turn begins while another one of its conversation is under way.
+
+Stores that need a package of their own are imported when they are first asked for, as `from advisorchain.memory import
+SqlChatMemoryRepository` does; MissingExtraError tells what to install.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from advisorchain.memory.chat_memory import ChatMemory
 from advisorchain.memory.concurrency import Append, ConcurrencyRule, Fork, Reject, Serialize
@@ -14,25 +22,55 @@ from advisorchain.memory.repository import ChatMemoryRepository, Conversation, E
 from advisorchain.memory.turns import LastTurn, Turn
 from advisorchain.memory.urls import open_repository
 
+if TYPE_CHECKING:
+    from advisorchain.memory.repositories.encrypted import EncryptedChatMemoryRepository
+    from advisorchain.memory.repositories.mongodb import MongoChatMemoryRepository
+    from advisorchain.memory.repositories.redis import RedisChatMemoryRepository
+    from advisorchain.memory.repositories.sql import SqlChatMemoryRepository
+
 __all__ = [
     "Append",
     "ChatMemory",
     "ChatMemoryRepository",
     "ConcurrencyRule",
     "Conversation",
+    "EncryptedChatMemoryRepository",
     "Entry",
     "Fork",
     "InMemoryChatMemoryRepository",
     "LastTurn",
     "MemoryPolicy",
     "MessageWindow",
+    "MongoChatMemoryRepository",
     "Page",
     "Recall",
+    "RedisChatMemoryRepository",
     "Reject",
     "Retention",
     "Serialize",
+    "SqlChatMemoryRepository",
     "SqliteChatMemoryRepository",
     "Turn",
     "Unbounded",
     "open_repository",
 ]
+
+_MODULES: Final = {
+    "EncryptedChatMemoryRepository": "encrypted",
+    "MongoChatMemoryRepository": "mongodb",
+    "RedisChatMemoryRepository": "redis",
+    "SqlChatMemoryRepository": "sql",
+}
+
+
+if not TYPE_CHECKING:  # a type checker shall find a misspelt name
+
+    def __getattr__(name: str) -> Any:
+        if (module := _MODULES.get(name)) is None:
+            raise AttributeError(f"module `{__name__}` has no `{name}`")
+        value = globals()[name] = getattr(import_module(f"{__name__}.repositories.{module}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
 
 from advisorchain import conventions as names
-from advisorchain._operation import MemorySpan
+from advisorchain._telemetry.operation import MemorySpan
 from advisorchain.errors import ConfigurationError, ConversationConflictError, InvalidInputError, kind_of
 from advisorchain.memory.concurrency import APPEND, ConcurrencyRule, checked_rule, take_hold
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow
@@ -23,8 +24,9 @@ from advisorchain.memory.repository import (
     Retention,
     all_entries,
     checked_batch,
+    missing_methods,
 )
-from advisorchain.memory.snapshots import dump_snapshot, load_snapshot
+from advisorchain.memory.snapshots import dump_snapshot, load_snapshot, ttl_of
 from advisorchain.memory.turns import LastTurn, Read, ReplacingTurn, Turn
 from advisorchain.messages import Message, SystemMessage
 
@@ -67,8 +69,8 @@ class ChatMemory:
         self.concurrency: ConcurrencyRule = checked_rule(concurrency)
         self.retention = retention
         self._owned = repository is None
-        _require("policy", self.policy, "last", "view")
-        _require("repository", self.repository, "append", "recall")
+        _require("policy", self.policy, [name for name in ("last", "view") if _lacks(self.policy, name)])
+        _require("repository", self.repository, missing_methods(self.repository))
         if not isinstance(retention, Retention | None):
             raise ConfigurationError(f"`retention` is {kind_of(retention)}; give a `Retention`, or None")
 
@@ -184,29 +186,36 @@ class ChatMemory:
         return await self.repository.conversations(prefix=prefix, after=after, limit=limit)
 
     async def snapshot(self, conversation_id: str) -> dict[str, Any]:
-        """The whole conversation as a dict of JSON values, for `restore`, here or on another store.
+        """The whole conversation as a dict of JSON values, with its time to live, for `restore`, here or on another store.
 
         Raises:
             ConversationConflictError: others wrote to it all the while.
         """
-        found = (await self.repository.recall(conversation_id, 0)).revision
+        found = await self.repository.recall(conversation_id, 0)
         for _ in range(_SNAPSHOT_TRIES):
-            revision = found
+            before = found
             entries = await self._log(conversation_id)
-            found = (await self.repository.recall(conversation_id, 0)).revision
-            if found == revision:  # nobody wrote between the pages
-                return dump_snapshot(entries)
+            found = await self.repository.recall(conversation_id, 0)
+            if (found.incarnation, found.revision) == (before.incarnation, before.revision):  # nobody wrote meanwhile
+                return dump_snapshot(entries, await ttl_of(self.repository, conversation_id))
         raise ConversationConflictError(
-            "the conversation is being written to all the time; take the snapshot later", expected=revision, found=found
+            "the conversation is being written to all the time; take the snapshot later",
+            expected=before.revision,
+            found=found.revision,
         )
 
     async def restore(self, conversation_id: str, snapshot: Mapping[str, Any]) -> None:
         """Put a snapshot in place of what this conversation holds. Messages keep their times and turn ids.
 
+        The time to live is the snapshot's, unless this memory's `retention` has one. It begins now, as does "last written
+        to" (`Conversation.updated`), by which `prune` goes.
+
         Raises:
             InvalidInputError: `snapshot` is none.
         """
-        await self.repository.replace(conversation_id, load_snapshot(snapshot), retention=self.retention)
+        entries, ttl = load_snapshot(snapshot)
+        own = self.retention or Retention()
+        await self.repository.replace(conversation_id, entries, retention=own if own.ttl else replace(own, ttl=ttl))
 
     async def fork(self, conversation_id: str, new_id: str, *, at: int | None = None) -> None:
         """Copy a conversation to a new id, in the store: all of it, or up to and with the entry whose sequence is `at`.
@@ -289,10 +298,16 @@ def ago(time: timedelta) -> datetime | None:
         return None
 
 
-def _require(name: str, part: object, *attributes: str) -> None:
-    if isinstance(part, type) or not all(hasattr(part, attribute) for attribute in attributes):
+def _lacks(policy: object, name: str) -> bool:
+    """Whether it has no such attribute, or a body of the protocol's, which does nothing."""
+    inherited = getattr(type(policy), name, None) is getattr(MemoryPolicy, name)
+    return inherited or not hasattr(policy, name)
+
+
+def _require(name: str, part: object, missing: Collection[str]) -> None:
+    if isinstance(part, type) or missing:
         found = kind_of(part)
-        needed = " and ".join(f"`{attribute}`" for attribute in attributes)
+        needed = " and ".join(f"`{attribute}`" for attribute in missing) or "been made: call the class"
         hint = ""
         if hasattr(part, "__aenter__"):  # what `open_repository` gives
             hint = "; enter it with `async with` first, or, where that cannot be, give a SqliteChatMemoryRepository(path)"

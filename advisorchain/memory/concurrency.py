@@ -157,7 +157,7 @@ class Hold:
         branch: the id of the branch that the turn goes to; None: to none.
     """
 
-    __slots__ = ("_conversation_id", "_name", "_owner", "_repository", "_seconds", "branch", "late", "token")
+    __slots__ = ("_conversation_id", "_name", "_owner", "_repository", "_rule", "_seconds", "branch", "late", "token")
 
     def __init__(
         self,
@@ -170,6 +170,7 @@ class Hold:
         self._repository = repository
         self._conversation_id = conversation_id
         self._owner = owner
+        self._rule = type(rule).__name__
         self._seconds = rule.lease
         self._name = rule.name if isinstance(rule, Fork) else None
         self.late: Late = rule.late
@@ -181,6 +182,13 @@ class Hold:
         if self.token is not None:
             self.token = await _acquired(self._repository, self._conversation_id, self._owner, self._seconds)
         return self.token is not None
+
+    def overtaken(self) -> str:
+        """What is told of a turn that is refused because its lease was taken over."""
+        return (
+            f"the turn took longer than its `lease` of {self._seconds:g} seconds and another one has taken over; nothing was"
+            f' stored. Give `{self._rule}(lease=…)` a longer one, or `late="append"`'
+        )
 
     def lost(self) -> Late:
         """The lease was taken over; what becomes of the turn now."""

@@ -25,6 +25,7 @@ __all__ = [
     "checked_batch",
     "distinct_systems",
     "in_force",
+    "missing_methods",
 ]
 
 _T = TypeVar("_T")
@@ -269,6 +270,16 @@ class ChatMemoryRepository(Protocol):
     async def aclose(self) -> None:
         """Free what the repository holds. It cannot be used after that; closing twice is fine."""
         ...
+
+
+def missing_methods(repository: object) -> tuple[str, ...]:
+    """What `ChatMemoryRepository` has and this object has not; of a subclass, also what it has not written itself."""
+    needed = {name: method for name, method in vars(ChatMemoryRepository).items() if name[0] != "_" and callable(method)}
+    return tuple(
+        name
+        for name, method in needed.items()
+        if not callable(getattr(repository, name, None)) or getattr(type(repository), name, None) is method
+    )
 
 
 async def all_entries(repository: ChatMemoryRepository, conversation_id: str, limit: int = 500) -> AsyncIterator[Entry]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 from advisorchain import conventions as names
-from advisorchain._operation import MemorySpan
+from advisorchain._telemetry.operation import MemorySpan
 from advisorchain.errors import ChatMemoryError, ConversationConflictError, ConversationDeletedError, LeaseLostError
 from advisorchain.memory.repository import ChatMemoryRepository, Entry, Recall, Retention, all_entries, checked_batch
 from advisorchain.messages import Message
@@ -104,7 +104,8 @@ class Turn:
 
         Raises:
             ConversationDeletedError: the conversation was deleted since the turn began.
-            LeaseLostError: it took longer than its lease, another turn has taken that over, and the rule refuses it then.
+            LeaseLostError: it took longer than its lease, another turn has taken that over, and the rule refuses it then; so
+                is each further try, and one after a commit that had nothing to store, which gave the lease back.
             ChatMemoryError: the turn was abandoned.
             StorageError: the store cannot be written.
         """
@@ -152,15 +153,18 @@ class Turn:
 
     async def _store(self, batch: tuple[Message, ...], hold: Hold) -> bool:
         """Store it in the conversation; False: the lease is lost, and it is to go to a branch."""
-        try:
-            await self._append(batch, token=hold.token)
-        except LeaseLostError:
-            if hold.lost() == "refuse":
-                raise
-            if hold.late == "branch":
-                return False
+        if hold.token is not None:
+            try:
+                await self._append(batch, token=hold.token)
+                return True
+            except LeaseLostError as error:
+                if hold.lost() == "refuse":
+                    raise LeaseLostError(hold.overtaken()) from error
+        if hold.late == "refuse":  # told already, or given back: another turn may be under way
+            raise LeaseLostError("this turn has no lease any more; nothing was stored. Begin another one")
+        if hold.late == "append":
             await self._append(batch)
-        return True
+        return hold.late == "append"
 
     # -- on a branch
 
@@ -272,7 +276,10 @@ class ReplacingTurn(Turn):
 
     async def _append(self, batch: Iterable[Message], *, token: int | None = None) -> None:
         last = self._last
-        last.check_unchanged(await self._repository.recall(self._conversation_id, 0))
+        recall = await self._repository.recall(self._conversation_id, 1)
+        if any(entry.turn_id == self.turn_id for entry in recall.tail):  # by an earlier try, of which nothing was heard
+            return
+        last.check_unchanged(recall)
         entries = [entry async for entry in all_entries(self._repository, self._conversation_id)]
         kept = self._kept(entries, last.question)
         place, now = entries[-1].sequence + 1, datetime.now(UTC)
@@ -288,9 +295,7 @@ class ReplacingTurn(Turn):
     async def _store(self, batch: tuple[Message, ...], hold: Hold) -> bool:
         # `replace` takes no token: the lease is looked at before, and lasts longer than that takes
         if not await hold.renew() and hold.lost() == "refuse":
-            raise LeaseLostError(
-                "this turn took longer than its lease, which another one has taken over; nothing was replaced"
-            )
+            raise LeaseLostError(hold.overtaken())
         if hold.token is None and hold.late == "branch":
             return False
         try:

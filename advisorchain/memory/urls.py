@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -12,7 +13,7 @@ from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryReposit
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import ChatMemoryRepository
 
-__all__ = ["open_repository"]
+__all__ = ["SCHEMES", "open_repository"]
 
 
 class _Store(NamedTuple):
@@ -63,6 +64,8 @@ _STORES: Final = (
     ),
 )
 _BY_SCHEME: Final = {scheme: (store, extra) for store in _STORES for scheme, extra in store.extras.items()}
+SCHEMES: Final = frozenset({"memory", *_BY_SCHEME})
+"""What URLs begin with, without drivers and modes."""
 _KNOWN: Final = (
     "`memory://`, `sqlite:///relative/path.db`, `sqlite:////absolute/path.db`, `sqlite://` or `sqlite:///:memory:`"
     " for a database in memory, `postgresql://`, `mysql://`, `mariadb://`, `mssql://`, `oracle://`, `redis://`, `rediss://`,"
@@ -83,7 +86,8 @@ async def open_repository(url: str, *, create: bool = True) -> AsyncIterator[Cha
       `redis`.
     - `mongodb://`, `mongodb+srv://`: `MongoChatMemoryRepository`, extra `mongodb`.
 
-    For what a URL cannot say, make the repository itself. A password is shown in no error.
+    For what a URL cannot say, make the repository itself. Special characters in user and password are percent-encoded
+    (`%40` for `@`). A password is shown in no error.
 
     Args:
         url: where conversations are kept.
@@ -120,7 +124,8 @@ def _made(url: object, create: bool) -> ChatMemoryRepository:
         settings = {"create": create} if store.creates else {}
         repository: ChatMemoryRepository = _class_of(store, extra, kind)(f"{kind}://{rest}", **settings)
         return repository
-    raise ConfigurationError(f"`url` has the unknown scheme `{scheme}`; known are {_KNOWN}")
+    shown = f" `{scheme}`" if re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme) else ""  # else anything, also a password
+    raise ConfigurationError(f"`url` has the unknown scheme{shown}; known are {_KNOWN}")
 
 
 def _class_of(store: _Store, extra: str, scheme: str) -> Any:

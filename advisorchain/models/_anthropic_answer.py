@@ -157,5 +157,6 @@ def _usage(told: dict[str, Any]) -> Usage:
         None if asked is None else asked + (read or 0) + (written or 0),
         told.get("output_tokens"),
         cached_tokens=read,
+        cache_write_tokens=written,
         reasoning_tokens=(told.get("output_tokens_details") or {}).get("thinking_tokens"),
     )

@@ -68,6 +68,7 @@ def chat_usage(report: Mapping[str, Any] | None) -> Usage | None:
         count(report, "completion_tokens"),
         count(report, "total_tokens"),
         cached_tokens=count(report, "cached_tokens", "prompt_tokens_details"),
+        cache_write_tokens=count(report, "cache_write_tokens", "prompt_tokens_details"),
         reasoning_tokens=count(report, "reasoning_tokens", "completion_tokens_details"),
     )
 

@@ -190,6 +190,7 @@ def _usage(report: Mapping[str, Any] | None) -> Usage | None:
         count(report, "output_tokens"),
         count(report, "total_tokens"),
         cached_tokens=count(report, "cached_tokens", "input_tokens_details"),
+        cache_write_tokens=count(report, "cache_write_tokens", "input_tokens_details"),
         reasoning_tokens=count(report, "reasoning_tokens", "output_tokens_details"),
     )
 

@@ -119,7 +119,9 @@ class AnthropicModel(Closable):
         self._all_thinking = thinking == "conversation"
         self._clients = LoopClients(partial(_made_client, given), client)
         _check_keys(self._clients.first)
-        self._host = self._clients.first.base_url.host
+        url = self._clients.first.base_url
+        self._host = self.server_address = url.host
+        self.server_port = url.port or (443 if url.scheme == "https" else 80)
 
     def __repr__(self) -> str:
         return f"AnthropicModel({self.name!r})"

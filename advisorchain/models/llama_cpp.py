@@ -67,6 +67,7 @@ class LlamaCppModel(Closable):
     """
 
     provider = "llama_cpp"
+    in_process = True
     native_output = True  # llama.cpp lets the model say only what the schema's grammar allows
 
     def __init__(

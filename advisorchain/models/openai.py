@@ -116,7 +116,9 @@ class OpenAIModel(Closable):
         self.native_output = native_output
         self._api = api
         self._resource(self._clients.first)  # its modules are loaded here, not in the event loop
-        self._host = self._clients.first.base_url.host
+        url = self._clients.first.base_url
+        self._host = self.server_address = url.host
+        self.server_port = url.port or (443 if url.scheme == "https" else 80)
         self._max_tokens = "max_completion_tokens" if self._host.endswith(_NEW_NAME) else "max_tokens"
 
     def __repr__(self) -> str:

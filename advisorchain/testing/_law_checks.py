@@ -14,6 +14,10 @@ _T = TypeVar("_T")
 _PARTS: Final = 1_000  # no list of a law has so many
 
 
+class LacksMethodsError(AssertionError):
+    """A law was not kept by a store that lacks methods, which another law tells: it may well be for that alone."""
+
+
 async def check_law(name: str, law: Callable[[], Awaitable[None]]) -> None:
     """Try a law; AssertionError with its name when it is broken, or when anything else is raised."""
     __tracebackhide__ = True  # pytest shows the law itself
@@ -21,6 +25,8 @@ async def check_law(name: str, law: Callable[[], Awaitable[None]]) -> None:
         await law()
     except Exception as error:
         first = _first(error)
+        if isinstance(first, LacksMethodsError):
+            raise LacksMethodsError(f"law `{name}`: {first}") from error
         if isinstance(first, AssertionError):
             raise AssertionError(f"law `{name}`: {first}") from error
         raise AssertionError(f"law `{name}`: raised {type(first).__name__}: {first}") from error

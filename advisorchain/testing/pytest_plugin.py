@@ -8,8 +8,10 @@
         repository_law(lambda: MyRepository(path), reopen=lambda repository: MyRepository(path))
 
 The first line stands in this test module, or in the conftest.py of the root folder. A law whose means were not given
-(`reopen`, `disconnect`; see `check_repository`) is a skipped test that says so; `pytest -rs` lists them. Nothing is
-registered in pytest itself: a run that does not ask for this plugin does not load it.
+(`reopen`, `disconnect`; see `check_repository`) is a skipped test that says so, and so are the tests on trio where trio is
+not installed; `pytest -rs` lists them. Of a store that lacks methods one law fails, on each backend, and names them all;
+other laws that it does not keep are skipped until it has them. Nothing is registered in pytest itself: a run that does not
+ask for this plugin does not load it.
 
 PYTEST_DONT_REWRITE: there is no assertion here, and a test may import `LawTest`, for its types, before it names the plugin.
 """
@@ -24,6 +26,7 @@ import anyio
 import pytest
 
 from advisorchain.memory.repository import ChatMemoryRepository
+from advisorchain.testing._law_checks import LacksMethodsError
 from advisorchain.testing.repository_laws import REPOSITORY_LAWS, Means, Repository, RepositoryLaw
 
 __all__ = ["LawTest", "repository_law"]
@@ -54,8 +57,8 @@ class LawTest:
     ) -> None:
         """Check the law, in an event loop of its own; the arguments are those of `check_repository`.
 
-        `make` is called in that loop, once. The test is skipped when the law needs means that are not given, or trio is
-        not installed.
+        `make` is called in that loop, once. The test is skipped when the law needs means that are not given, trio is not
+        installed, or the store breaks the law and lacks methods.
 
         Raises:
             AssertionError: the law is broken; the text names it and says what was found.
@@ -67,7 +70,10 @@ class LawTest:
             pytest.skip(f"law `{self.name}` was not checked: it needs {' and '.join(f'`{name}=`' for name in missing)}")
         if importlib.util.find_spec(self.backend) is None:
             pytest.skip(f"law `{self.name}` was not checked on {self.backend}, which is not installed")
-        anyio.run(self._law.run, means, backend=self.backend)
+        try:
+            anyio.run(self._law.run, means, backend=self.backend)
+        except LacksMethodsError as error:
+            pytest.skip(str(error))
 
     def __repr__(self) -> str:
         return f"<law `{self.name}` on {self.backend}>"

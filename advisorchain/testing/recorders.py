@@ -52,6 +52,9 @@ class RecordingAdvisor(BaseAdvisor):
         log: where to write; several advisors may share one list.
     """
 
+    observes = True
+    to_stream = "observe"
+
     def __init__(self, name: str, order: int = 0, log: list[Seen] | None = None) -> None:
         self.name = name
         self.order = order

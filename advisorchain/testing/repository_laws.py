@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
-from advisorchain.memory.repository import ChatMemoryRepository
+from advisorchain.memory.repository import ChatMemoryRepository, missing_methods
 from advisorchain.testing import _repository_branches as branches
 from advisorchain.testing import _repository_ids as ids
 from advisorchain.testing import _repository_interruptions as interruptions
@@ -32,7 +32,7 @@ from advisorchain.testing import _repository_retention as retention
 from advisorchain.testing import _repository_sharing as sharing
 from advisorchain.testing import _repository_writers as writers
 from advisorchain.testing import _repository_writing as writing
-from advisorchain.testing._law_checks import check_law
+from advisorchain.testing._law_checks import LacksMethodsError, check_law
 
 __all__ = ["REPOSITORY_LAWS", "Means", "RepositoryLaw", "check_repository"]
 
@@ -90,7 +90,12 @@ class RepositoryLaw:
     async def _try(self, means: Means, given: list[Any]) -> None:
         with anyio.move_on_after(_PATIENCE) as patience:
             async with _opened(means.make()) as repository:
-                await self.check(repository, *given)
+                try:
+                    await self.check(repository, *given)
+                except Exception as error:
+                    if self.check is not _every_method_is_there and (missing := missing_methods(repository)):
+                        raise LacksMethodsError(f"not checked, since the store has no {_listed(missing)}") from error
+                    raise
         assert not patience.cancelled_caught, f"it did not end within {_PATIENCE} seconds"
 
 
@@ -103,7 +108,17 @@ async def _opened(given: Repository) -> AsyncIterator[ChatMemoryRepository]:
     try:
         yield given
     finally:
-        await given.aclose()
+        if "aclose" not in missing_methods(given):
+            await given.aclose()
+
+
+async def _every_method_is_there(repository: ChatMemoryRepository) -> None:
+    missing = missing_methods(repository)
+    assert not missing, f"`{type(repository).__name__}` has no {_listed(missing)}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 _WAIT: Final = ("wait",)
@@ -111,6 +126,7 @@ _REOPEN: Final = ("reopen",)
 _DISCONNECT: Final = ("disconnect",)
 
 REPOSITORY_LAWS: Final = (
+    RepositoryLaw("every method is there", _every_method_is_there),
     RepositoryLaw("batches are appended in order", writing.appended_in_order),
     RepositoryLaw("a batch of fifty keeps its order", writing.a_batch_of_fifty_keeps_its_order),
     RepositoryLaw("a batch of thousands is whole", writing.a_batch_of_thousands_is_whole),

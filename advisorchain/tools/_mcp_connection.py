@@ -12,6 +12,7 @@ from mcp.client.session import IncomingMessage, MessageHandlerFnT
 from mcp_types import CONNECTION_CLOSED, ToolListChangedNotification
 from mcp_types import Tool as ServerTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from advisorchain.errors import ToolError
 
@@ -20,6 +21,7 @@ __all__ = ["Connecting", "Connection", "reason_of"]
 _CLOSING_SECONDS: Final = 8.0  # the SDK's own steps for a process that does not want to end take 6.5
 # how the SDK tells of HTTP's status 404, and of others from 400 on, which servers give for a session that they do not know
 _REFUSALS: Final = ("Session terminated", "Server returned an error response")
+_PYDANTIC: Final = "errors.pydantic.dev"  # stands in what its validation errors say
 _MOST_PAGES: Final = 100  # so that a list that never ends does not keep a turn waiting
 
 
@@ -168,4 +170,9 @@ def reason_of(error: BaseException) -> str:
     """What an error says, of a group its first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, ValidationError):  # whose own text has what was sent, and much more
+        return f"it sent what is no {error.title}"
+    said = str(error)
+    if _PYDANTIC in said:  # the SDK has made another error of one
+        return "it sent what is no message of the protocol"
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from collections.abc import Iterable
 from typing import Any, Final
@@ -18,21 +17,22 @@ from mcp_types import (
 )
 from mcp_types import Tool as ServerTool
 
-from advisorchain.errors import AdvisorContractError, ConfigurationError, InvalidInputError, ToolError
+from advisorchain.errors import AdvisorContractError, InvalidInputError, ToolError
 from advisorchain.messages import AudioPart, FilePart, ImagePart, Part, TextPart
 from advisorchain.options import ToolDefinition
+from advisorchain.tools.base import sendable_name
 from advisorchain.tools.results import ToolResult, result_of
 
 __all__ = ["definition_of", "names_of", "result_from"]
 
-_REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
+_MOST: Final = 300  # characters of an error: a deep schema has a long path
 
 
 def names_of(tools: Iterable[ServerTool]) -> dict[str, ServerTool]:
     """The tools by names that providers take: other characters become `_`, and what is then equal gets a number."""
     named: dict[str, ServerTool] = {}
     for tool in tools:
-        name = wanted = _REFUSED.sub("_", tool.name)[:64] or "_"
+        name = wanted = sendable_name(tool.name)
         number = 1
         while name in named:
             number += 1
@@ -42,13 +42,18 @@ def names_of(tools: Iterable[ServerTool]) -> dict[str, ServerTool]:
 
 
 def definition_of(name: str, tool: ServerTool) -> ToolDefinition:
-    """A tool, as the model is told of it."""
+    """A tool, as the model is told of it.
+
+    Raises:
+        ToolError: its server says what no model can be told.
+    """
     schema = {"properties": {}, **tool.input_schema, "type": "object"}
     schema.pop("$schema", None)  # says nothing to a model, and not every provider takes it
     try:
         return ToolDefinition(name, tool.description or tool.title or "", schema)
     except InvalidInputError as error:
-        raise ConfigurationError(f"tool `{name}` of an MCP server cannot be told to a model: {error}") from None
+        told = f"tool `{name}` of an MCP server cannot be told to a model: {error}"
+        raise ToolError(told if len(told) <= _MOST else f"{told[:_MOST]}… (cut)") from None
 
 
 def result_from(name: str, result: CallToolResult) -> ToolResult:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from typing import Any, Final, TypeAlias
+
+from pydantic_core import to_jsonable_python
 
 from advisorchain.errors import AdvisorContractError, ConfigurationError, dropped, kind_of
 from advisorchain.model import is_async
@@ -14,11 +18,12 @@ from advisorchain.options import ToolDefinition
 from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult
 
-__all__ = ["Approval", "Tool", "check_name"]
+__all__ = ["Approval", "Tool", "check_name", "digest_of", "sendable_name"]
 
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any], ToolContext], bool]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what OpenAI takes; the others take at least that
+_REFUSED: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class Tool(ABC):
@@ -111,6 +116,17 @@ def check_name(name: object) -> str:
             f"`{name[:80]}` is a tool's name that providers refuse; use 1 to 64 of A-Z a-z 0-9 _ -: @tool(name=…)"
         )
     return name
+
+
+def sendable_name(name: str) -> str:
+    """A name as providers take it: what they refuse becomes `_`, and more than 64 characters are cut off."""
+    return name if _NAME.fullmatch(name) else _REFUSED.sub("_", name)[:64] or "_"
+
+
+def digest_of(tools: Iterable[Tool]) -> str:
+    """A text that differs when the model is told of other tools; without tools it is empty."""
+    told = [to_jsonable_python(tool.definition) for tool in tools]
+    return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest() if told else ""
 
 
 def _is_positive(number: object) -> bool:

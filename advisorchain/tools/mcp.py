@@ -147,7 +147,8 @@ class McpToolset(Toolset):
         """The connection; a new one where the last was lost."""
         if self._group is None:
             raise ConfigurationError(
-                f"MCP server `{self.name}` is not open; use the chain that it is in by `async with chain`"
+                f"MCP server `{self.name}` is not open; use the chain that it is in by `async with chain`, or, where it is "
+                "given for single calls, put `async with toolset` around these"
             )
         async with self._lock:  # calls of one answer run at the same time
             if self._connection is None or not self._connection.is_open:
@@ -184,7 +185,9 @@ class McpToolset(Toolset):
         except Exception as error:
             if connection.lost_by(error):
                 connection.lose()
-            raise ToolError(f"the tools of MCP server `{self.name}` cannot be read: {reason_of(error)}") from error
+            hangs = isinstance(error, TimeoutError)
+            why = f"no answer within {self._start_timeout:g} seconds" if hangs else reason_of(error)
+            raise ToolError(f"the tools of MCP server `{self.name}` cannot be read: {why}") from error
         known = {tool.name: tool for tool in self._tools}
         made = []
         for name, tool in named.items():
@@ -208,7 +211,7 @@ class McpToolset(Toolset):
         except Exception as error:
             why = connection.lost_by(error)
             if why is None:
-                raise ToolError(str(error) or type(error).__name__) from error
+                raise ToolError(reason_of(error).removeprefix("MCPError: ")) from error
             connection.lose()
             raise ToolError(f"MCP server `{self.name}` {why}") from error
         return result_from(name, result)

@@ -17,12 +17,12 @@ from math import inf
 from types import FunctionType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
-from anyio import CapacityLimiter, current_effective_deadline, to_thread
-from anyio.lowlevel import RunVar
+from anyio import current_effective_deadline
 
 from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
 from advisorchain.model import is_async
 from advisorchain.options import ToolDefinition
+from advisorchain.tools._threads import run_in_thread
 from advisorchain.tools.base import Approval, Tool, check_name
 from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult, result_of
@@ -33,18 +33,16 @@ __all__ = ["FunctionTool", "Tool", "as_tool", "checked_tools", "tool"]
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
-_AT_ONCE: Final = 40  # threads for tools in one event loop, as many as anyio gives everything else
-_threads: Final[RunVar[CapacityLimiter]] = RunVar("advisorchain.tools")
 
 
 class FunctionTool(Tool, Generic[P, R]):
     """A tool that runs a function, made by `@tool`. It can be called as the function itself.
 
     An `async def` runs in the task of the loop. A plain function runs in a worker thread, with a copy of the caller's
-    context variables; such threads are limited to 40 in an event loop, apart from anyio's own, so that tools that hang
-    keep nobody else waiting. A thread cannot be stopped: cancelling waits until it ends, unless its time is limited, by the
-    tool's `timeout` or whatever stands around it, such as the loop's; then it is left to itself. In long work call
-    `anyio.from_thread.check_cancelled()` from time to time.
+    context variables; at most 40 in an event loop at the same time, apart from anyio's own. A thread cannot be stopped:
+    cancelling waits until it ends, unless its time is limited, by the tool's `timeout` or whatever stands around it, such
+    as the loop's; then it is left to itself, and counts no more. Of those there may be 200 in a process; then plain
+    functions fail until some have ended. In long work call `anyio.from_thread.check_cancelled()` from time to time.
 
     Attributes:
         function: what is run.
@@ -115,12 +113,11 @@ class FunctionTool(Tool, Generic[P, R]):
         if self._is_async:
             return result_of(self.name, await function(*by_place, **by_keyword))
 
-        def in_thread() -> ToolResult:
+        def run() -> ToolResult:
             return result_of(self.name, function(*by_place, **by_keyword))
 
         # a limit on time could not be kept otherwise
-        limited = self.timeout is not None or current_effective_deadline() != inf
-        return await to_thread.run_sync(in_thread, abandon_on_cancel=limited, limiter=_limiter())
+        return await run_in_thread(run, abandon=self.timeout is not None or current_effective_deadline() != inf)
 
 
 @overload
@@ -254,12 +251,3 @@ def _is_method(function: object) -> bool:
 
 def _unbound(name: str) -> ConfigurationError:
     return ConfigurationError(f"tool `{name}` is a method; use it through an object of its class")
-
-
-def _limiter() -> CapacityLimiter:
-    try:
-        return _threads.get()
-    except LookupError:
-        limiter = CapacityLimiter(_AT_ONCE)
-        _threads.set(limiter)
-        return limiter

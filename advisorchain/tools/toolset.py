@@ -35,7 +35,8 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 class Toolset(ABC):
     """Tools for a request. One object serves all requests, also at the same time.
 
-    What it has to open, such as a connection, it opens in `__aenter__`; the chain that it is in does that.
+    What it has to open, such as a connection, it opens in `__aenter__`; the chain that it is in does that. One that is given
+    for single calls is its giver's to open, around these calls.
     """
 
     @abstractmethod

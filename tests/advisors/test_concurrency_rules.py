@@ -380,6 +380,7 @@ async def test_fork_a_turn_that_was_paused_on_a_branch_goes_on_there(mode: Mode,
 
 @both
 @leased
+@pytest.mark.filterwarnings("ignore:memory-in-loop")  # each round is a turn: in general not what is wanted
 async def test_memory_inside_a_loop_has_a_lease_for_each_round(mode: Mode, rule: ConcurrencyRule, store: Store) -> None:
     memory = memory_on(store, rule, order=TOOL_CALLING_ORDER + 1)
     chain, _ = looping([Runs().giving("look")], asks("look"), "Done.", advisors=[memory])

@@ -14,7 +14,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tenacity import wait_none
 
-from advisorchain import chain as chain_module
 from advisorchain.advisor import HIGHEST_PRECEDENCE, BaseAdvisor
 from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.advisors.cache import CacheAdvisor
@@ -36,7 +35,7 @@ from advisorchain.errors import (
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse, OutputSchema
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import AssistantMessage, SystemMessage, Usage, UserMessage
-from advisorchain.telemetry import Telemetry
+from advisorchain.telemetry import Telemetry, set_telemetry
 from advisorchain.testing import Pause, RecordingAdvisor, ScriptedModel, check_advisor
 
 from .._asking import MODES, Mode, ask, stored, texts
@@ -342,7 +341,9 @@ class Hides(BaseAdvisor):
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_around_what_should_hold_for_the_other_models_too_it_is_misplaced(inner: Any, more: str) -> None:
-    told = f"advisor `fallback`: the other models are not asked through `{inner.name}` (further in){more}; "
+    told = (
+        f"fallback-passes-by: advisor `fallback`: the other models are not asked through `{inner.name}` (further in){more}; "
+    )
     told += f"give this one an `order` above {inner.order}"
     with pytest.warns(AdvisorOrderWarning, match=f"^{re.escape(told)}$"):
         AdvisorChain(ScriptedModel(), [inner, FallbackAdvisor(spare(), order=HIGHEST_PRECEDENCE)])
@@ -359,12 +360,14 @@ def test_where_each_other_model_has_its_own_it_is_not_misplaced() -> None:
 
 
 @both
-async def test_each_model_has_its_spans_beneath_the_advisors(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_model_has_its_spans_beneath_the_advisors(mode: Mode) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    telemetry = Telemetry(tracer_provider=provider)
-    monkeypatch.setattr(chain_module._GLOBAL_TELEMETRY, "_tracer", telemetry.tracer())
-    await ask(mode, AdvisorChain(ScriptedModel(down()), [FallbackAdvisor(spare("here"))]), "q")
+    set_telemetry(Telemetry(tracer_provider=provider))
+    try:
+        await ask(mode, AdvisorChain(ScriptedModel(down()), [FallbackAdvisor(spare("here"))]), "q")
+    finally:
+        set_telemetry(Telemetry())
     spans = {span.name: span for span in exporter.get_finished_spans()}
     names = {span.context.span_id: span.name for span in spans.values()}
     parents = {name: names.get(span.parent.span_id) if span.parent else None for name, span in spans.items()}
@@ -388,3 +391,30 @@ async def test_each_model_has_its_spans_beneath_the_advisors(mode: Mode, monkeyp
 def test_what_cannot_work_is_refused_when_it_is_made(models: Any, arguments: Any, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         FallbackAdvisor(*models, **arguments)
+
+
+@both
+async def test_the_model_that_takes_over_is_recorded_where_the_chain_is(mode: Mode) -> None:
+    """Also where that chain has a provider of its own; without any, nothing is."""
+
+    async def gone(request: ChatRequest) -> str:
+        raise ConnectionError("gone")
+
+    async def second(request: ChatRequest) -> str:
+        return "second"
+
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    fallback = FallbackAdvisor(second)
+    for telemetry in (Telemetry(provider), None):
+        assert (await ask(mode, AdvisorChain(gone, [fallback], telemetry=telemetry), "hi")).text == "second"
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert list(spans) == [
+        "chat gone",
+        "chat second",
+        "advisor_chain second",
+        "advisor fallback",
+        "advisor_chain chain",
+    ]
+    assert spans["advisor_chain second"].parent == spans["advisor fallback"].context

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import structlog
+from tenacity import wait_none
 
 from advisorchain import AdvisorChain, ChatResponse
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+from advisorchain.advisors.fallback import FallbackAdvisor
 from advisorchain.advisors.logger import LoggingAdvisor
+from advisorchain.advisors.retry import RetryAdvisor
 from advisorchain.errors import ConfigurationError, ModelError
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import Usage
@@ -130,6 +133,40 @@ async def test_structlog_gets_the_events_where_it_is_configured() -> None:
         ("advisorchain.request", "debug"),
         ("advisorchain.response", "debug"),
     ]
+
+
+@MODES
+async def test_the_level_is_ones_own_and_failures_may_have_another(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    loud = LoggingAdvisor(level="info", error_level="error", name="loud", order=-1)
+    even = LoggingAdvisor(level="warning", name="even")
+    chain = AdvisorChain(ScriptedModel("answer", ModelError(SECRET)), [loud, even])
+    await ask(chain, mode)
+    with pytest.raises(ModelError):
+        await ask(chain, mode)
+    levels = [(row["advisor"], row["levelname"]) for row in told(caplog, "loud", "even")]
+    well = [("loud", "INFO"), ("even", "WARNING"), ("even", "WARNING"), ("loud", "INFO")]
+    assert levels == [*well, *well[:3], ("loud", "ERROR")]
+
+
+@MODES
+async def test_a_retry_and_a_fallback_tell_what_they_swallow(mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    again = RetryAdvisor(attempts=2, wait=wait_none())
+    chain = AdvisorChain(
+        ScriptedModel(*[ModelError(SECRET, retryable=True)] * 2),
+        [again, FallbackAdvisor(ScriptedModel("answer", name="spare"))],
+    )
+    assert (await ask(chain, mode)).text == "answer"
+    retried, fell_back = told(caplog, "retry", "fallback")
+    assert (retried["event"], retried["attempt"], retried["error_type"]) == ("advisorchain.retry.again", 1, "ModelError")
+    assert (fell_back["event"], fell_back["next"]) == ("advisorchain.fallback.again", "spare")
+    assert {row["levelname"] for row in (retried, fell_back)} == {"WARNING"}
+    assert SECRET not in str([record.__dict__ for record in caplog.records])
+
+
+@pytest.mark.parametrize("name", ["level", "error_level"])
+def test_a_level_is_one_of_four(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"`{name}`"):
+        LoggingAdvisor(**{name: "loud"})  # type: ignore[arg-type]
 
 
 def test_content_is_yes_or_no() -> None:

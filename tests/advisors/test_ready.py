@@ -42,10 +42,10 @@ def test_they_stand_in_the_order_that_their_table_tells() -> None:
     orders = [
         _orders.TOTAL_TIMEOUT_ORDER,
         CHAT_MEMORY_ORDER,
+        _orders.TOOLSETS_ORDER,
         _orders.CACHE_ORDER,
         _orders.GUARD_ORDER,
         _orders.RE_READING_ORDER,
-        _orders.TOOLSETS_ORDER,
         TOOL_CALLING_ORDER,
         0,
         _orders.REDACT_ORDER,

@@ -301,5 +301,5 @@ def test_what_is_no_type_is_refused_when_it_is_made() -> None:
 
 
 def test_memory_inside_is_told() -> None:
-    with pytest.warns(AdvisorOrderWarning, match="`memory`, which is further in, keeps answers that do not fit"):
+    with pytest.warns(AdvisorOrderWarning, match="`structured_output`.*has been kept by then: `memory` stands further in"):
         typed(ScriptedModel(GOOD), 2, MessageChatMemoryAdvisor(ChatMemory(), order=9000))

@@ -141,6 +141,7 @@ async def _told(mode: Mode, adding: Any, arguments: str) -> tuple[ToolMessage, S
     return result, model
 
 
+# in both modes, as it compares them
 @pytest.mark.parametrize("arguments", ["", '{"a": 1, "b', '{"a": "one"}', '{"c": 1}', "{}"])
 async def test_B062_the_same_bad_arguments_are_told_alike_in_every_way(arguments: str) -> None:
     said = set()

@@ -18,7 +18,7 @@ from advisorchain.messages import AssistantMessage, Message, ToolCall, ToolMessa
 from advisorchain.testing import ScriptedModel
 
 from .._asking import MODES, Mode, ask, stored, texts
-from ..cases._stores import STORES, Store
+from ..cases._stores import EVERYWHERE, Store, opened
 from ._tool_scripts import Runs, asks, endless, looping
 
 both = pytest.mark.parametrize("mode", MODES)
@@ -26,11 +26,11 @@ PLACES = pytest.mark.parametrize("place", ["outside", "outside, turns", "inside"
 U, A = UserMessage, AssistantMessage
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERYWHERE)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = STORES[request.param](tmp_path)
-    yield opened
-    await opened.repository.aclose()
+    place = opened(request.param, tmp_path)
+    yield place
+    await place.aclose()
 
 
 def placed(place: str, store: Store, window: int = 20) -> MessageChatMemoryAdvisor:

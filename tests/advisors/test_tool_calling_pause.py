@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisorchain.advisor import CHAT_MEMORY_ORDER, TOOL_CALLING_ORDER, BaseAdvisor
-from advisorchain.advisors import MessageChatMemoryAdvisor
+from advisorchain.advisors import MessageChatMemoryAdvisor, ReReadingAdvisor
 from advisorchain.advisors.tool_calling import ToolCallingAdvisor, ToolPause, offer_tools
 from advisorchain.aggregate import fold_chunks
 from advisorchain.chain import AdvisorChain
@@ -31,7 +32,7 @@ from advisorchain.testing import ScriptedModel
 from advisorchain.tools import ToolContext, tool
 
 from .._asking import MODES, Mode, ask, stored, texts
-from ..cases._stores import STORES, Store
+from ..cases._stores import EVERYWHERE, Store, opened
 from ._tool_scripts import Runs, asks, looping, results_of
 
 both = pytest.mark.parametrize("mode", MODES)
@@ -39,11 +40,11 @@ U, A = UserMessage, AssistantMessage
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=EVERYWHERE)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = STORES[request.param](tmp_path)
-    yield opened
-    await opened.repository.aclose()
+    place = opened(request.param, tmp_path)
+    yield place
+    await place.aclose()
 
 
 class Desk:
@@ -155,6 +156,31 @@ async def test_denied_and_changed_calls(mode: Mode) -> None:
     )  # fmt: skip
     assert plain.text == "a person did not allow this call of tool `delete`, and it was not run"
     assert model.prompts[1][-4:] == response.earlier
+
+
+@both
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"amount": "many"}, "`change` for call `p`: the arguments for `pay` do not fit: `amount`: Input should be a valid"),
+        ({"amuont": 1}, "`change` for call `p`: the arguments for `pay` do not fit: `amount`: Field required; an unknown"),
+        ({}, "`change` for call `p`: the arguments for `pay` do not fit: `amount`: Field required"),
+    ],
+    ids=["type", "name", "none"],
+)
+async def test_changed_arguments_that_do_not_fit_are_refused_before_anything_runs(
+    mode: Mode, change: dict[str, Any], told: str
+) -> None:
+    memory, desk = ChatMemory(), Desk()
+    script = [asks(pay("p", 5), ("d", "delete")), "Done."]
+    chain, model = looping(desk.tools, *script, advisors=[MessageChatMemoryAdvisor(memory)])
+    pause = paused(await ask(mode, chain, "q", conversation_id="c"))
+    with pytest.raises(InvalidInputError, match=told):
+        await go_on(mode, chain, pause.resume(change={"p": change}, approve=["d"]))
+    assert (desk.paid, desk.runs.names, len(model.requests), await stored(memory)) == ([], [], 1, [])
+    await go_on(mode, chain, pause.resume(change={"p": {"amount": 3}}, approve=["d"]))
+    assert (desk.paid, desk.runs.names) == ([3], ["delete"])
+    assert texts(await stored(memory)) == ["q", "Done."]
 
 
 @both
@@ -274,6 +300,68 @@ async def test_an_edit_of_a_text_further_out_is_in_the_resumed_turn_as_well(mode
     assert texts(model.prompts[1]) == ["q", "may i?", "paid 1"]
 
 
+class Rewriting(BaseAdvisor):
+    """Changes question and options, and writes down what it was given."""
+
+    def __init__(self, order: int) -> None:
+        self.name = "rewriting"
+        self.order = order
+        self.given: list[tuple[list[str], int | None]] = []
+
+    def before(self, request: ChatRequest) -> ChatRequest:
+        self.given.append((texts(request.new), request.options.seed))
+        *earlier, question = request.messages
+        again = UserMessage(f"{question.text} {question.text}")
+        options = replace(request.options, seed=(request.options.seed or 0) + 1)
+        return request.replace(messages=(*earlier, again), options=options)
+
+
+@both
+@pytest.mark.parametrize("place", [CHAT_MEMORY_ORDER - 1, TOOL_CALLING_ORDER - 1])
+@pytest.mark.parametrize("fresh", [False, True], ids=["with history", "the first turn"])
+async def test_what_changes_the_question_further_out_does_so_once(mode: Mode, place: int, fresh: bool) -> None:
+    memory, desk, rewriting = ChatMemory(), Desk(), Rewriting(place)
+    if not fresh:
+        await memory.add("c", [U("u0"), A("a0")])
+    script = [asks(pay("p1", 1)), asks(pay("p2", 2)), "Done.", "fine"]
+    chain, model = looping(desk.tools, *script, advisors=[MessageChatMemoryAdvisor(memory), rewriting])
+    asked = ChatOptions(seed=7)
+    first = paused(await ask(mode, chain, "q", conversation_id="c", system="s", options=asked))
+    assert (texts(first.prompt), first.options) == (["s", "q"], asked)
+    second = paused(await go_on(mode, chain, first.resume(approve=["p1"])))
+    await go_on(mode, chain, second.resume(approve=["p2"]))
+    history = [] if fresh else ["u0", "a0"]
+    assert rewriting.given == [(["q"], 7)] * 3
+    assert [texts(request.messages)[1 : 2 + len(history)] for request in model.requests] == [[*history, "q q"]] * 3
+    assert [request.options.seed for request in model.requests] == [8] * 3
+    inside_memory = place > CHAT_MEMORY_ORDER
+    assert texts(await stored(memory)) == [*history, "q" if inside_memory else "q q", "Done."]
+
+
+@both
+async def test_a_question_that_is_read_twice_is_kept_once(mode: Mode) -> None:
+    memory, desk = ChatMemory(), Desk()
+    advisors = [MessageChatMemoryAdvisor(memory), ReReadingAdvisor()]
+    chain, model = looping(desk.tools, asks(pay("p", 1)), "Done.", advisors=advisors)
+    pause = paused(await ask(mode, chain, "q", conversation_id="c"))
+    await go_on(mode, chain, pause.resume(approve=["p"]))
+    assert texts(await stored(memory)) == ["q", "Done."]
+    assert [prompt[0].text for prompt in model.prompts] == ["q\nRead the question again: q"] * 2
+
+
+async def test_a_pause_of_a_version_that_did_not_keep_the_prompt_goes_on() -> None:
+    memory, desk = ChatMemory(), Desk()
+    await memory.add("c", [U("u0"), A("a0")])
+    chain, model = looping(desk.tools, asks(pay("p", 1)), "Done.", advisors=[MessageChatMemoryAdvisor(memory)])
+    data = json.loads(paused(await chain.call("q", "c", "s")).dump())
+    del data["prompt"]
+    resumed = ToolPause.load(json.dumps(data)).resume(approve=["p"])
+    assert texts(resumed["prompt"]) == ["q"]
+    await chain.call(**resumed)
+    assert texts(await stored(memory)) == ["u0", "a0", "q", "Done."]
+    assert texts(model.prompts[1]) == ["s", "u0", "a0", "q", "", "paid 1"]
+
+
 async def test_a_resumed_stream_that_is_left_early_has_a_partial_turn() -> None:
     memory = ChatMemory()
     desk = Desk()
@@ -345,6 +433,26 @@ async def test_a_client_goes_on_too(mode: Mode) -> None:
     assert texts(await stored(memory)) == ["u0", "a0", "q", "Done."]
 
 
+@both
+@pytest.mark.parametrize("turn", ["regenerate", "edit"])
+async def test_a_turn_that_is_to_replace_the_last_one_goes_on_as_an_edit(mode: Mode, turn: Any) -> None:
+    desk, memory = Desk(), ChatMemory()
+    await memory.add("c", [U("q"), A("old")])
+    model = ScriptedModel(asks(pay("p", 1)), "new")
+    client = ChatClient(model, memory=memory, tools=desk.tools)
+    asked = {} if turn == "regenerate" else {"prompt": "q2"}
+    pause = paused(await client.call(**asked, conversation_id="c", turn=turn))  # type: ignore[arg-type]
+    assert texts(await stored(memory)) == ["q", "old"]
+    resumed: Any = pause.resume(approve=["p"])
+    if mode == "call":
+        await client.call(**resumed, turn="edit")
+    else:
+        async with client.stream(**resumed, turn="edit") as stream:
+            async for _ in stream:
+                pass
+    assert texts(await stored(memory)) == ["q" if turn == "regenerate" else "q2", "new"]
+
+
 # -- deciding
 
 
@@ -366,6 +474,8 @@ async def _pause_of(*calls: Any) -> ToolPause:
         ({"approve": ["p"], "change": {"d": "x"}}, "`change` for call `d` is a str"),
         ({"approve": ["p"], "change": {"d": {"a": float("nan")}}}, "`change` for call `d` is not JSON"),
         ({"approve": ["p"], "change": {"d": {"a": object()}}}, "`change` for call `d` is not JSON"),
+        ({"approve": ["p"], "change": {"d": {"a": "\ud83d"}}}, "`change` for call `d` is not JSON: .*half of a character"),
+        ({"approve": ["p"], "change": {"d": {"a": 10**5000}}}, "`change` for call `d` is not JSON"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

@@ -22,14 +22,26 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from floors import RESPONSE, model, nested_closures, nested_generators, stream_model
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from advisorchain import AdvisorChain, AssistantMessage, BaseAdvisor, ChatRequest, ChatResponse, TextTransform, UserMessage
+from advisorchain import (
+    AdvisorChain,
+    AssistantMessage,
+    BaseAdvisor,
+    ChatRequest,
+    ChatResponse,
+    Telemetry,
+    TextTransform,
+    UserMessage,
+)
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 
 ROUNDS = 61
 CALLS = 2_000
+RECORDED = 200
 CHUNKS = 1_000
 STREAMS = 6
 TURNS = 20
@@ -131,6 +143,63 @@ def bare_streams(function: Callable[[Any], Any]) -> Work:
     return work
 
 
+class Nowhere(SpanExporter):
+    """Takes spans and forgets them."""
+
+    def export(self, spans: Any) -> SpanExportResult:
+        return SpanExportResult.SUCCESS
+
+
+def recorded(function: Callable[[Any], Awaitable[Any]], provider: TracerProvider) -> Work:
+    """Calls that make spans, until these are exported."""
+
+    async def work() -> None:
+        for _ in range(RECORDED):
+            await function(PROMPT)
+        provider.force_flush()
+
+    return work
+
+
+def recorded_ratio() -> Ratio:
+    """A chain that is recorded, beside nothing but as many spans, nested, with as many attributes of the same values."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    chain = chain_of(Hooks, 10, model, telemetry=Telemetry(provider))
+    shapes: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+    started: dict[int, dict[str, Any]] = {}
+
+    class Shapes(SpanProcessor):
+        """Notes what a chain's spans begin and end with."""
+
+        def on_start(self, span: Any, parent_context: Any = None) -> None:
+            started[span.context.span_id] = dict(span.attributes)
+
+        def on_end(self, span: Any) -> None:
+            begun = started[span.context.span_id]
+            shapes.append((span.name, begun, {key: value for key, value in span.attributes.items() if key not in begun}))
+
+    noting = TracerProvider(shutdown_on_exit=False)
+    noting.add_span_processor(Shapes())
+    asyncio.run(chain_of(Hooks, 10, model, telemetry=Telemetry(noting)).call(PROMPT))
+    assert len(shapes) == 12
+    provider.add_span_processor(BatchSpanProcessor(Nowhere(), max_queue_size=RECORDED * len(shapes) * 2))
+    tracer = provider.get_tracer("bare")
+
+    async def nested(_: Any, place: int = len(shapes) - 1) -> None:
+        name, begun, ended = shapes[place]
+        with tracer.start_as_current_span(name, attributes=begun) as span:
+            if place:
+                await nested(_, place - 1)
+            span.set_attributes(ended)
+
+    return Ratio(
+        "call, 10 advisors, SDK and batch processor / as many bare spans with as many attributes",
+        1.5,
+        recorded(chain.call, provider),
+        recorded(nested, provider),
+    )
+
+
 def all_ratios() -> list[Ratio]:
     stream = stream_model(CHUNKS)
     nested = bare_calls(nested_closures(10))
@@ -152,6 +221,7 @@ def all_ratios() -> list[Ratio]:
             calls(chain_of(Hooks, 10, model)),
             calls(chain_of(Hooks, 10, model, telemetry=None)),
         ),
+        recorded_ratio(),
     ]
 
 
@@ -196,7 +266,8 @@ async def memory_ratio(folder: str) -> float:
 
 def import_ratio() -> float:
     """Importing the package, beside importing its four dependencies with one pydantic model; the best of nine."""
-    needs = "import anyio, pydantic, structlog, opentelemetry.trace\nclass M(pydantic.BaseModel):\n    x: int\n"
+    dependencies = "anyio, pydantic, structlog, opentelemetry.trace, opentelemetry.metrics, opentelemetry._logs"
+    needs = f"import {dependencies}\nclass M(pydantic.BaseModel):\n    x: int\n"
     best = {"import advisorchain\n": float("inf"), needs: float("inf")}
     for _ in range(9):
         for code, seconds in best.items():

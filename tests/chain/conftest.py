@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
-from advisorchain import chain as chain_module
+from advisorchain import Telemetry, telemetry
 from advisorchain.chain import AdvisorChain
 from advisorchain.exchange import ChatResponse
 
@@ -35,7 +35,8 @@ def _watched(
         return
     provider, spans = TracerProvider(), Counts()
     provider.add_span_processor(spans)
-    monkeypatch.setattr(chain_module._GLOBAL_TELEMETRY, "_tracer", provider.get_tracer("tests"))
+    monkeypatch.setattr(telemetry, "_shared", Telemetry(tracer_provider=provider))
+    monkeypatch.setattr(telemetry, "_shared_decided", True)
     caplog.set_level(logging.DEBUG, "advisorchain")
     yield
     provider.shutdown()

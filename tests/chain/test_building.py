@@ -168,7 +168,7 @@ def test_describe_tells_place_order_name_type_and_hooks() -> None:
     hooked = "test_describe_tells_place_order_name_type_and_hooks.<locals>.Hooked"
     assert chain.describe() == (
         AdvisorRow(0, -1, "bare", "Named", ()),
-        AdvisorRow(1, 0, "Passing", "Passing", ("around",)),
+        AdvisorRow(1, 0, "Passing", "Passing", ("around",), to_stream=("change", "hold back", "cut short")),
         AdvisorRow(2, 5, "Hooked", hooked, ("before", "done")),
     )
     assert repr(chain) == "<AdvisorChain bare@-1 > Passing@0 > Hooked@5 > scripted>"

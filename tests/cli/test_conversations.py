@@ -14,8 +14,16 @@ import anyio
 import pytest
 from typer.testing import CliRunner, Result
 
+from advisorchain.cli import conversation_commands as commands
 from advisorchain.cli.app import app
-from advisorchain.errors import ChatMemoryError, ConversationConflictError, InvalidInputError, StorageError
+from advisorchain.cli.parts import _impatient as impatient
+from advisorchain.errors import (
+    ChatMemoryError,
+    ConfigurationError,
+    ConversationConflictError,
+    InvalidInputError,
+    StorageError,
+)
 from advisorchain.memory import ChatMemory, SqliteChatMemoryRepository
 from advisorchain.memory.urls import open_repository
 from advisorchain.messages import AssistantMessage, ImagePart, Message, TextPart, ToolCall, UserMessage, load_message
@@ -90,12 +98,33 @@ def test_export_all_to_standard_output(kept: str) -> None:
 
 def test_export_some_to_a_file(kept: str, home: Path) -> None:
     result = invoke("export", "ada", "--memory", kept, "--output", "out.jsonl")
-    assert (result.exit_code, result.output) == (0, "")
+    assert (result.exit_code, result.output) == (0, "exported 1 conversation with 2 messages to `out.jsonl`\n")
     assert len((home / "out.jsonl").read_text().splitlines()) == 2
     assert isinstance(invoke("export", "--memory", kept, "-o", "nowhere/out.jsonl").exception, StorageError)
     assert isinstance(invoke("export", "bob", "--memory", kept, "-o", "bob.jsonl").exception, ChatMemoryError)
     assert sorted(path.name for path in home.glob("*.jsonl*")) == ["out.jsonl"]
     assert list(home.glob(".*.part")) == []
+
+
+def test_what_is_written_anew_meanwhile_is_exported_as_it_was_at_one_moment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, left = SqliteChatMemoryRepository.page, [True]
+
+    async def page_and_replace(self: SqliteChatMemoryRepository, conversation_id: str, **how: Any) -> Any:
+        found = await page(self, conversation_id, **how)
+        if found.next and left and left.pop():
+            await self.replace(conversation_id, [UserMessage("anew")])
+        return found
+
+    async def fill() -> None:
+        async with open_repository("sqlite:///kept.db") as repository:
+            await ChatMemory(repository=repository).add("c", [UserMessage(str(number)) for number in range(501)])
+
+    anyio.run(fill)
+    monkeypatch.setattr(SqliteChatMemoryRepository, "page", page_and_replace)
+    lines = [json.loads(line) for line in invoke("export", "--memory", "kept.db").stdout.splitlines()]
+    assert [line["message"]["content"] for line in lines] == ["anew"]
 
 
 def test_nothing_was_ever_said_and_more(home: Path) -> None:
@@ -212,7 +241,7 @@ def test_deletion_and_pruning_ask(kept: str, answer: str, monkeypatch: pytest.Mo
     questions.clear()
     for command in (["prune", "--older-than", "30d"], ["delete", "--prefix", "m"]):
         result = invoke(*command, "--memory", kept)
-        assert result.exit_code == 0
+        assert result.exit_code == (0 if answer == "y" else 1)
         assert ("nothing was" in result.stderr) == (answer != "y")
     assert questions[0].startswith("Remove 1 conversation with 2 messages, last used before ")
     assert questions[1] == "Delete 1 conversation (`many`) with 450 messages for good?"
@@ -275,7 +304,7 @@ def test_prune_removes_what_has_expired(home: Path, run: Run) -> None:
         assert db.execute("SELECT id FROM conversations").fetchall() == [("long",)]
 
 
-@pytest.mark.parametrize("bad", ["30", "d", "0d", "-1d", "30m", "1.5d", "30 days", "9999999d"])
+@pytest.mark.parametrize("bad", ["30", "d", "0d", "-1d", "30y", "1.5d", "30 days", "9999999d"])
 def test_a_time_that_is_none_is_wrong_usage(kept: str, bad: str) -> None:
     result = invoke("prune", "--older-than", bad, "--yes", "--memory", kept)
     assert result.exit_code == 2
@@ -387,7 +416,10 @@ def test_a_file_that_cannot_be_read_is_told(home: Path) -> None:
 
 def test_an_empty_file_imports_nothing(home: Path) -> None:
     (home / "in.jsonl").write_text("\n\n")
-    assert invoke("import", "in.jsonl", "--memory", "new.db").stderr == "imported 0 conversations with 0 messages\n"
+    told = invoke("import", "in.jsonl", "--memory", "new.db")
+    assert (told.exit_code, told.stderr) == (0, "`in.jsonl` has no messages; nothing was imported\n")
+    assert invoke("import", "-", "--memory", "new.db").stderr == "standard input has no messages; nothing was imported\n"
+    assert not (home / "new.db").exists()
 
 
 @pytest.mark.parametrize("command", ["list", "show", "rename", "fork", "export", "import", "delete", "prune"])
@@ -406,3 +438,123 @@ def test_a_password_is_never_shown(run: Run) -> None:
             assert ended.returncode == 1
             assert ended.stderr
             assert "hunter2" not in ended.stderr + ended.stdout
+
+
+# -- what a new user met
+
+
+@pytest.mark.parametrize("command", [["list"], ["export"], ["import", "-"], ["delete", "ada", "-y"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql:postgres:S3CRET@127.0.0.1",
+        "PostgreSQL+psycopg:/postgres:S3CRET@127.0.0.1/x",
+        "postgresql//postgres:S3CRET@127.0.0.1/x",
+        "redis:S3CRET",
+        "postgres:S3CRET@127.0.0.1",
+        "postgresql://postgres:S3C@S3CRET@127.0.0.1/nodb",
+        "mysql://root:a/S3CRET@127.0.0.1/nodb",
+        "redis://:a#S3CRET@127.0.0.1",
+        "mongodb://me:a?S3CRET@127.0.0.1/x",
+        "postgresql://postgres:S3CRET",
+        "me:S3CRET@x://y",
+        "mysql://root:S3CRET@127.0.0.1/",
+        "",
+        " ",
+    ],
+)
+def test_a_place_that_is_neither_path_nor_url_is_refused_and_not_shown(home: Path, place: str, command: list[str]) -> None:
+    line = json.dumps(GOOD)
+    result = invoke(*command, "--memory", place, input=line)
+    assert isinstance(result.exception, ConfigurationError)
+    told = str(result.exception)
+    assert told.startswith("`--memory` ")
+    assert "S3C" not in told + result.output
+    assert list(home.iterdir()) == [home / "scripted.py"]
+
+
+def test_a_path_may_hold_what_urls_do(home: Path) -> None:
+    for place in ("./a:b@c.db", str(home / "redis:x.db"), "a@b.db"):
+        assert invoke("import", "-", "--memory", place, input=json.dumps(GOOD)).exit_code == 0
+    assert {"a:b@c.db", "redis:x.db", "a@b.db"} <= {path.name for path in home.iterdir()}
+
+
+def test_errors_of_a_store_name_the_option_and_no_argument_of_python(home: Path) -> None:
+    told = str(invoke("list", "--memory", "mongodb://127.0.0.1:1/x?nosuch").exception)
+    assert told.startswith("`--memory` ")
+    assert "url_or_client" not in told
+
+
+def test_a_mongodb_that_is_not_there_is_waited_for_ten_seconds() -> None:
+    asked = "serverSelectionTimeoutMS=10000"
+    assert impatient("mongodb://h:1") == f"mongodb://h:1/?{asked}"
+    assert impatient("mongodb://h:1/x") == f"mongodb://h:1/x?{asked}"
+    assert impatient("MongoDB+srv://h/x?tls=true") == f"MongoDB+srv://h/x?tls=true&{asked}"
+    for url in ("mongodb://h/?serverselectiontimeoutms=1", "redis://h", "postgresql://h/x"):
+        assert impatient(url) == url
+    result = invoke("list", "--memory", "mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=100")
+    assert "`db`) was not reached within 0.1 seconds" in str(result.exception)
+
+
+def test_a_database_without_tables_is_an_empty_store(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "sqlite+pysqlite:///file.db"  # of SQLAlchemy, which makes tables on request
+    result = invoke("list", "--memory", url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("nothing was ever kept in the database that --memory names; `chat`")
+    assert "there is no conversation `ada`" in str(invoke("show", "ada", "--memory", url).exception)
+    assert invoke("export", "--memory", url).stdout == ""
+    assert invoke("import", "-", "--memory", url, input=json.dumps(GOOD)).exit_code == 0
+    result = invoke("list", "--memory", url)
+    assert (result.stdout.count("\n"), result.stderr) == (2, "")
+
+
+def test_a_taken_id_is_named(kept: str) -> None:
+    for command in ("fork", "rename"):
+        error = invoke(command, "ada", "many", "--memory", kept).exception
+        assert isinstance(error, ConversationConflictError)
+        assert str(error).startswith("there is a conversation `many` already")
+
+
+def test_a_fork_beyond_the_end_is_refused_and_all_commands_tell_what_they_did(kept: str) -> None:
+    result = invoke("fork", "ada", "ada 2", "--at", "99", "--memory", kept)
+    assert "`ada` ends with message number 2, before 99" in str(result.exception)
+    assert ids(kept) == ["ada", "many", "tools�[2J"]
+    assert invoke("fork", "many", "few", "--at", "3", "--memory", kept).stderr == "copied 3 messages of `many` to `few`\n"
+    assert invoke("rename", "few", "less", "--memory", kept).stderr == "renamed `few` to `less`\n"
+    told = invoke("delete", "less", "-y", "--memory", kept)
+    assert (told.stdout, told.stderr) == ("", "deleted `less` with 3 messages\n")
+
+
+def test_times_to_live_go_through_a_file_and_are_listed(home: Path, run: Run) -> None:
+    lines = [json.dumps({**GOOD, "conversation_id": name, "ttl": ttl}) for name, ttl in (("a", 90.5), ("b", None))]
+    (home / "in.jsonl").write_text("\n".join([*lines, json.dumps({**GOOD, "conversation_id": "old"})]))
+    assert invoke("import", "in.jsonl", "--memory", "new.db").exit_code == 0
+    first, *rest = invoke("list", "--memory", "new.db").stdout.splitlines()[1:]
+    assert "  a  (expires 20" in first
+    assert [line.split()[3:] for line in rest] == [["b"], ["old"]]
+    exported = [json.loads(line) for line in invoke("export", "--memory", "new.db").stdout.splitlines()]
+    assert [line["ttl"] for line in exported] == [90.5, None, None]
+    assert invoke("import", "in.jsonl", "--memory", "new.db", "--replace", "--ttl", "15m").exit_code == 0
+    assert times_to_live("new.db") == [900, 900, 900]
+    assert invoke("import", "in.jsonl", "--memory", "new.db", "--replace").exit_code == 0
+    assert times_to_live("new.db") == [90.5, None, 900]  # as they were told; an old file tells nothing
+
+
+def times_to_live(kept: str) -> list[float | None]:
+    return [json.loads(line)["ttl"] for line in invoke("export", "--memory", kept).stdout.splitlines()]
+
+
+@pytest.mark.parametrize("ttl", [0, -1, "1h", True, 1e300])
+def test_a_time_to_live_that_is_none_is_told_by_its_line(home: Path, ttl: Any) -> None:
+    result = invoke("import", "-", "--memory", "new.db", input=json.dumps({**GOOD, "ttl": ttl}))
+    assert str(result.exception).startswith("line 1 cannot be imported: `ttl` must be a number of seconds")
+
+
+def test_ctrl_c_at_the_question_ends_the_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.input", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        commands._confirm("Delete?")
+    assert capsys.readouterr().err == "Delete? [y/N]: \n"

@@ -95,7 +95,7 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(terminal: Terminal) -> Non
     terminal.read_until("one two")
     terminal.interrupt()
     tree = terminal.read_until("stopped; what you see of the answer is kept\n")
-    assert [line.split()[-1] for line in tree.splitlines() if "memory" in line] == ["cancelled"]
+    assert [line.split()[-1] for line in tree.splitlines() if "advisor memory" in line] == ["cancelled"]
     terminal.read_prompt()
     terminal.type("go on\n")
     terminal.read_until("heard: wait | one two | go on\n")
@@ -209,10 +209,10 @@ def test_delete_asks(home: Path) -> None:
         assert terminal.chat.wait(30) == 0
     question = "Delete `default` with 2 messages for good? [y/N]: "
     for answer, status, told in (
-        ("n\n", 0, "n\nnothing was deleted"),
-        ("\x04", 0, "nothing was deleted"),
+        ("n\n", 1, "n\nnothing was deleted"),
+        ("\x04", 1, "nothing was deleted"),
         ("", 130, ""),
-        ("y\n", 0, "y"),
+        ("y\n", 0, "y\ndeleted `default` with 2 messages"),
         ("", 1, None),
     ):
         with at_terminal(home, "conversations", "delete", "default") as terminal:

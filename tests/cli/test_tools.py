@@ -318,3 +318,13 @@ def test_a_server_that_cannot_be_started_is_one_line(run: Run) -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "no-such-command-here" in told_by(ended)[-1]
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("more", [(), ("--debug",)], ids=["", "debug"])
+def test_what_a_server_prints_beside_its_messages_does_not_stand_amid_the_answer(run: Run, more: tuple[str, ...]) -> None:
+    noisy = f"{sys.executable} {Path(__file__).parent.parent / 'tools' / '_bad_mcp_server.py'} noise"
+    ended = run("chat", '[[["echo", "{}"]]]', "--mcp", noisy, "--yes", *more, model="mytools:model")
+    assert (ended.returncode, ended.stdout) == (0, "Round 1.\nend: ok\n")
+    assert ("Failed to parse" in ended.stderr) is bool(more)
+    if not more:
+        assert told_by(ended) == ["-> echo {}", "<- echo: ok"]

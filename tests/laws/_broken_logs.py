@@ -32,6 +32,11 @@ def each(items: Any, change: Any) -> Any:
     ]
 
 
+@breaks("every method is there", "a closed repository refuses")
+class NeverCloses(Sound):
+    aclose = None  # type: ignore[assignment]
+
+
 @breaks("batches are appended in order")
 class CountsToTwentyFive(Sound):
     async def append(self, conversation_id: Any, messages: Any, **named: Any) -> Any:

@@ -10,8 +10,10 @@ import pytest
 
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
+from advisorchain.memory.repository import ChatMemoryRepository
 from advisorchain.memory.urls import open_repository
 from advisorchain.testing import repository_laws
+from advisorchain.testing._law_checks import LacksMethodsError
 from advisorchain.testing.pytest_plugin import LawTest
 from advisorchain.testing.repository_laws import REPOSITORY_LAWS, Means, check_repository
 
@@ -70,6 +72,7 @@ async def test_the_law_notices_a_store_that_breaks_it(name: str) -> None:
         assert await is_broken(law, broken.make), law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_no_other_law_notices_a_store_that_breaks_one(name: str) -> None:
     async def others() -> list[str]:
@@ -88,6 +91,24 @@ async def is_broken(name: str, make: type[Sound]) -> bool:
         return False
     assert told.startswith(f"law `{name}`: ")
     return True
+
+
+async def test_what_a_store_lacks_is_told_at_once_and_the_laws_that_need_it_are_not_checked() -> None:
+    class Half(ChatMemoryRepository):  # inherits bodies that do nothing
+        def __init__(self) -> None:
+            self.store = InMemoryChatMemoryRepository()
+
+        async def append(self, *given: Any, **named: Any) -> int:
+            return await self.store.append(*given, **named)
+
+        async def recall(self, *given: Any, **named: Any) -> Any:
+            return await self.store.recall(*given, **named)
+
+    with pytest.raises(AssertionError, match=r"^law `every method is there`: `Half` has no `page`, `replace`, .*`aclose`$"):
+        await check_repository(Half)
+    with pytest.raises(LacksMethodsError, match=r"^law `delete leaves nothing`: not checked, since the store has no `page`"):
+        await LAWS["delete leaves nothing"].run(Means(Half))
+    await LAWS["recall gives the newest"].run(Means(Half))  # which needs no more than it has
 
 
 async def test_a_store_may_be_given_by_a_context_manager() -> None:

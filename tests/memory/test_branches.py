@@ -159,6 +159,26 @@ async def test_a_turn_that_was_overtaken_goes_to_a_branch(store: Store, caplog: 
     assert [(record.levelname, vars(record)["reason"]) for record in caplog.records] == [("WARNING", "late")]
 
 
+async def test_a_turn_that_was_overtaken_goes_to_a_branch_also_when_the_first_try_fails(store: Store) -> None:
+    over = Over(store.repository)
+    memory = memory_on(over)
+    slow = await memory.begin("c", [U("u1")])
+    store.clock.now += 121
+    fast = await memory.begin("c", [U("u2")])
+
+    async def broken(*args: Any, **kwargs: Any) -> None:
+        raise StorageError("the connection broke")
+
+    over.recall = broken  # type: ignore[attr-defined]
+    with pytest.raises(StorageError):
+        await slow.commit([A("a1")])
+    del over.recall  # type: ignore[attr-defined]
+    await slow.commit([A("a1")])
+    await fast.commit([A("a2")])
+    assert await said(memory) == ["u2", "a2"]
+    assert await said(memory, slow.conversation_id) == ["u1", "a1"]
+
+
 async def test_a_branchs_name_is_the_applications_choice_and_never_another_conversation(store: Store) -> None:
     memory = memory_on(store.repository, Fork(name=lambda name: f"{name}/side"))
     await memory.add("c", U("u0"))
@@ -281,6 +301,27 @@ async def test_a_turn_is_replaced_and_the_lease_given_back(store: Store, rule: C
     await turn.commit([A("better")])
     await turn.commit([A("better")])
     assert await said(memory) == ["u0", "a0", "u1", "better"]
+    assert await is_free(store)
+
+
+@every_rule
+async def test_a_turn_is_replaced_once_when_nothing_was_heard_of_the_first_try(store: Store, rule: ConcurrencyRule) -> None:
+    over = Over(store.repository)
+    memory = memory_on(over, rule)
+    await memory.add("c", [U("u1"), A("a1")])
+    turn = await memory.begin("c", [U("u1")], replacing=await memory.last_turn("c"))
+
+    async def in_doubt(*args: Any, **kwargs: Any) -> None:
+        await store.repository.replace(*args, **kwargs)
+        raise StorageError("the connection broke")
+
+    over.replace = in_doubt  # type: ignore[attr-defined]
+    with pytest.raises(StorageError):
+        await turn.commit([A("better")])
+    del over.replace  # type: ignore[attr-defined]
+    await turn.commit([A("better")])
+    assert await said(memory) == ["u1", "better"]
+    assert await ids(memory) == ["c"]
     assert await is_free(store)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,8 +22,11 @@ from advisorchain.errors import (
 )
 from advisorchain.memory import (
     ChatMemory,
+    ChatMemoryRepository,
+    EncryptedChatMemoryRepository,
     Entry,
     InMemoryChatMemoryRepository,
+    MemoryPolicy,
     MessageWindow,
     Recall,
     Retention,
@@ -30,6 +34,7 @@ from advisorchain.memory import (
     open_repository,
 )
 from advisorchain.memory.recalling import recalled_once, without_newest
+from advisorchain.memory.snapshots import ttl_of
 from advisorchain.messages import AssistantMessage, ImagePart, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 
 U, A, S = UserMessage, AssistantMessage, SystemMessage
@@ -97,6 +102,31 @@ def test_parts_may_be_given_by_place_or_by_name() -> None:
 def test_a_part_of_the_wrong_kind_is_refused(given: dict[str, object], name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
         ChatMemory(**given)  # type: ignore[arg-type]
+
+
+KEY = "0" * 43 + "="  # of Fernet
+
+
+class Inherited(ChatMemoryRepository):
+    async def append(self, *given: Any, **named: Any) -> int:
+        return 1
+
+
+class Part:
+    append = recall = page = replace = delete = rename = fork = conversations = acquire = release = lambda self: None
+
+
+class Blind(MemoryPolicy):
+    last = 3
+
+
+def test_a_part_that_lacks_methods_is_refused_with_their_names() -> None:
+    for repository, needed in ((Part(), "`prune` and `aclose`"), (Inherited(), "`recall` and `page` and `replace` and")):
+        for make in (lambda given: ChatMemory(repository=given), lambda given: EncryptedChatMemoryRepository(given, KEY)):
+            with pytest.raises(ConfigurationError, match=f"`repository` is .*; give an object that has {needed}"):
+                make(repository)
+    with pytest.raises(ConfigurationError, match=r"`policy` is .*; give an object that has `view`"):
+        ChatMemory(Blind())
 
 
 async def test_only_a_store_that_was_made_here_is_closed() -> None:
@@ -247,6 +277,30 @@ async def test_a_long_conversation_is_snapshot_whole() -> None:
     assert await memory.get("d") == await memory.get("c")
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_a_snapshot_has_the_time_to_live(wrapped: bool) -> None:
+    ttl = timedelta(days=3, microseconds=7)
+    inner = InMemoryChatMemoryRepository()
+    store = EncryptedChatMemoryRepository(inner, KEY, hash_ids=True) if wrapped else inner
+    lasting, ending = ChatMemory(repository=store), ChatMemory(repository=store, retention=Retention(ttl))
+    shorter = ChatMemory(repository=store, retention=Retention(timedelta(hours=1), max_messages=9))
+    await ending.add("c", U("hi"))
+    await lasting.add("d", U("hi"))
+    taken, endless = json.loads(json.dumps(await lasting.snapshot("c"))), await lasting.snapshot("d")
+    assert (taken["ttl"], endless["ttl"]) == (ttl.total_seconds(), None)
+    await lasting.restore("e", taken)
+    assert await ttl_of(store, "e") == ttl
+    await shorter.restore("e", taken)  # its own wins
+    assert await ttl_of(store, "e") == timedelta(hours=1)
+    await lasting.restore("e", {name: value for name, value in taken.items() if name != "ttl"})  # of an earlier release
+    assert await ttl_of(store, "e") == timedelta(hours=1)
+    await lasting.restore("e", endless)
+    assert await ttl_of(store, "e") is None
+    for bad in (0, "1", True, float("nan")):
+        with pytest.raises(InvalidInputError, match="`snapshot` cannot be restored: `ttl`"):
+            await lasting.restore("e", {**taken, "ttl": bad})
+
+
 async def test_a_snapshot_of_nothing_restores_to_nothing() -> None:
     memory = ChatMemory()
     await memory.add("c", U("hi"))
@@ -268,6 +322,23 @@ async def test_a_snapshot_taken_while_others_write_is_of_one_moment() -> None:
     busy.page = page_and_write  # type: ignore[method-assign,assignment]
     snapshot = await memory.snapshot("c")
     assert [entry["message"]["content"] for entry in snapshot["entries"]] == ["u1", "a1", "u2", "a2"]
+
+
+async def test_a_snapshot_taken_while_it_is_deleted_and_begun_anew_is_of_one_life() -> None:
+    """The new life may be at the revision that the old one had."""
+    memory = ChatMemory(repository=(busy := Counting()))
+    await memory.add("c", [U(f"u{number}") for number in range(501)])
+    page, left = busy.page, [True]
+
+    async def page_and_delete(conversation_id: str, **how: object) -> object:
+        found = await page(conversation_id, **how)  # type: ignore[arg-type]
+        if left and left.pop():
+            await busy.delete("c")
+            await busy.append("c", [U("new")], turn_id="new")
+        return found
+
+    busy.page = page_and_delete  # type: ignore[method-assign,assignment]
+    assert [entry["message"]["content"] for entry in (await memory.snapshot("c"))["entries"]] == ["new"]
 
 
 GOOD = {"sequence": 1, "turn_id": "t", "kind": "message", "covers": None, "created": "2024-01-01T00:00:00+00:00"}

@@ -376,12 +376,26 @@ async def test_a_turn_that_was_overtaken_is_refused(store: Store, rule: Concurre
     slow = await memory.begin("c", [U("u1")])
     store.clock.now += 121
     fast = await memory.begin("c", [U("u2")])
-    with pytest.raises(LeaseLostError, match="lease"):
-        await slow.commit([A("a1")])
+    told = rf"longer than its `lease` of 120 seconds .* Give `{type(rule).__name__}\(lease=…\)` a longer one, or `late="
+    for match in (told, "no lease any more"):  # however often it tries
+        with pytest.raises(LeaseLostError, match=match):
+            await slow.commit([A("a1")])
     await slow.abandon()
     assert not await is_free(store)  # what is given up is not the other's lease
     await fast.commit([A("a2")])
     assert await said(memory) == ["u2", "a2"]
+
+
+@pytest.mark.parametrize("rule", [Serialize(), Reject()], ids=lambda rule: type(rule).__name__)
+async def test_a_turn_that_gave_its_lease_back_stores_nothing_beside_another(store: Store, rule: ConcurrencyRule) -> None:
+    memory = memory_on(store, rule)
+    empty = await memory.begin("c", [])
+    await empty.commit()
+    other = await memory.begin("c", [U("u1")])
+    with pytest.raises(LeaseLostError, match="Begin another one"):
+        await empty.commit([A("late")])
+    await other.commit([A("a1")])
+    assert await said(memory) == ["u1", "a1"]
 
 
 @pytest.mark.parametrize("rule", [Serialize(late="append"), Reject(late="append")], ids=lambda rule: type(rule).__name__)

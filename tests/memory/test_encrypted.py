@@ -126,6 +126,7 @@ class Known(EncryptedChatMemoryRepository):
                 return Page(tuple(row for row in found if row.conversation_id.startswith(prefix)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [law for law in REPOSITORY_LAWS if law.name not in LISTS], ids=lambda law: law.name)
 async def test_law_with_hashed_ids(law: RepositoryLaw, inner: Callable[..., Any]) -> None:
     given = means(inner, Known, hash_ids=True)
@@ -242,6 +243,42 @@ async def test_keys_rotate(inner: Callable[..., Any]) -> None:
         ]
         assert [entry.message.text for entry in after[6:]] == ["u3", "a3"]
         assert [entry.message.text for entry in (await new.recall("c", 1)).systems] == ["secret A", "secret B"]
+
+
+async def test_a_deleted_conversation_does_not_come_back_by_a_change_of_keys(inner: Callable[..., Any]) -> None:
+    """What came in its place may be at the revision that it had."""
+    async with closing(await _filled(inner())) as old:
+        store, both = old.repository, EncryptedChatMemoryRepository(old.repository, [OTHER, KEY])
+        turns, replace_ = (await store.recall("c", 0)).revision, store.replace
+
+        async def deleted_before(*args: Any, **named: Any) -> Any:
+            store.replace = replace_
+            await store.delete("c")
+            for number in range(turns):
+                await both.append("c", pair(7 + number), turn_id=f"new {number}")
+            return await replace_(*args, **named)
+
+        store.replace = deleted_before
+        assert not await both.rotate("c")
+        assert [entry.message.text for entry in (await both.page("c")).items[:2]] == ["u7", "a7"]
+
+
+async def test_two_may_change_the_keys_of_a_long_conversation_at_once(inner: Callable[..., Any]) -> None:
+    async with closing(await _filled(inner())) as old:
+        store = old.repository
+        one, other = (EncryptedChatMemoryRepository(store, [OTHER, KEY]) for _ in range(2))
+        await one.append("c", [UserMessage(str(number)) for number in range(600)], turn_id="long")
+        page = store.page
+
+        async def rotated_meanwhile(*args: Any, **named: Any) -> Any:
+            found = await page(*args, **named)
+            store.page = page
+            assert await other.rotate("c")
+            return found
+
+        store.page = rotated_meanwhile
+        assert not await one.rotate("c")
+        assert (await EncryptedChatMemoryRepository(store, OTHER).recall("c", 1)).count == 606
 
 
 async def test_a_system_message_is_known_again_after_a_change_of_keys(inner: Callable[..., Any]) -> None:

@@ -21,8 +21,8 @@ import pytest
 from anyio import to_thread
 
 from advisorchain.errors import ConfigurationError, StorageError
-from advisorchain.memory.repositories import _sqlite_file
-from advisorchain.memory.repositories._thread import OwnThread
+from advisorchain.memory.repositories._sqlite import file as _sqlite_file
+from advisorchain.memory.repositories._sqlite.thread import OwnThread
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import Retention
 from advisorchain.messages import (
@@ -126,7 +126,7 @@ async def test_B055_a_turn_writes_a_small_fixed_number_of_statements(tmp_path: P
 
 
 async def test_reading_uses_the_keys_only(tmp_path: Path) -> None:
-    from advisorchain.memory.repositories import _sqlite_rows
+    from advisorchain.memory.repositories._sqlite import rows as _sqlite_rows
 
     async with opened(tmp_path / "c.db") as repository:
         await repository.append("c", [SystemMessage("s"), *pair(1)], turn_id="t")

@@ -18,7 +18,7 @@ import pytest
 from anyio import to_thread
 
 from advisorchain.errors import StorageError
-from advisorchain.memory.repositories._sqlite_file import CONVERSATIONS
+from advisorchain.memory.repositories._sqlite.file import CONVERSATIONS
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import Retention
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, UserMessage, dump_message

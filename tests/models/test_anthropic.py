@@ -301,7 +301,7 @@ async def test_the_cache_counts_as_input() -> None:
     ):
         response = await folded(model)
         assert response == await model.call(asking())
-        assert response.usage == Usage(60, 5, cached_tokens=30)
+        assert response.usage == Usage(60, 5, cached_tokens=30, cache_write_tokens=20)
         assert (await folded(model)).usage == Usage(18, 5, cached_tokens=7)
 
 

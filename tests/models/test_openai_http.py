@@ -17,7 +17,7 @@ import pytest
 from advisorchain.aggregate import fold_chunks
 from advisorchain.errors import ConfigurationError, InvalidInputError, ModelError, ModelResponseError, ModelTimeoutError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest
-from advisorchain.messages import ImagePart, TextPart, UserMessage
+from advisorchain.messages import ImagePart, TextPart, Usage, UserMessage
 from advisorchain.models.openai import OpenAIModel
 
 from ._servers import RawServer, Reply, events, json_reply, raw_server
@@ -304,7 +304,11 @@ async def test_an_answer_that_is_whole_stays_so_whatever_comes_after() -> None:
 async def test_a_stream_asks_for_its_usage_and_uses_its_connection_again() -> None:
     usage = {
         "choices": [],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}},
+        "usage": {
+            "prompt_tokens": 3,
+            "completion_tokens": 2,
+            "prompt_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 2},
+        },
     }
     async with raw_server(events(piece("ok", "stop"), usage)) as server, asked(server) as model:
         for _ in range(2):
@@ -312,7 +316,7 @@ async def test_a_stream_asks_for_its_usage_and_uses_its_connection_again() -> No
             assert server.open_connections == 1
         assert server.requests[0].json["stream_options"] == {"include_usage": True}
     assert response.usage is not None
-    assert (response.usage.input_tokens, response.usage.cached_tokens, response.usage.total_tokens) == (3, 1, 5)
+    assert response.usage == Usage(3, 2, 5, cached_tokens=1, cache_write_tokens=2)
 
 
 @pytest.mark.parametrize("extra", [{"n": 2}, {"stream": True}, {"modalities": ["text", "audio"]}, {"background": True}])

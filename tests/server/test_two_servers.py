@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -57,4 +59,39 @@ def test_without_a_database_it_says_what_to_give() -> None:
     assert ran.stderr == "give the URL of a database that both servers reach: postgresql://USER:PASSWORD@HOST/DATABASE\n"
     ran = run("postgresql://me:hunter2@127.0.0.1:1/x")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == "a server gave no answer: it did not reach the database of this URL\n"
+    why, end = ran.stderr.splitlines()
+    assert "`postgresql+psycopg://me:***@127.0.0.1:1/x` cannot be reached" in why
+    assert (end, "hunter2" in why) == ("a server gave no answer, or did not start", False)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("memory://", "that both servers reach"),
+        ("nosuch://x", "unknown scheme"),
+        ("postgresql://me:hu@nter2@x/y", "an `@` too"),
+    ],
+)
+def test_a_url_that_cannot_serve_two_is_told(url: str, told: str) -> None:
+    ran = run(url)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert told in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "nter2" not in ran.stderr
+
+
+def test_ctrl_c_while_the_servers_start_ends_them() -> None:
+    command = [sys.executable, str(EXAMPLE), "redis://127.0.0.1:1/0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as started:
+        while len(found := children(started.pid)) < 2:
+            time.sleep(0.01)
+        os.killpg(started.pid, signal.SIGINT)
+        _, told = started.communicate(timeout=60)
+    assert (started.returncode, told) == (0, "")
+    assert not any(Path(f"/proc/{child}").exists() for child in found)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in listed.stdout.split()]

@@ -27,7 +27,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from advisorchain import AdvisorChain, BaseAdvisor, ChatRequest, Telemetry
-from advisorchain._spans import as_span
+from advisorchain._span_data.data import as_span
 from advisorchain.errors import ConfigurationError, MissingExtraError
 from advisorchain.testing.otlp import OtlpReceiver
 from advisorchain.testing.traces import assert_trace
@@ -118,6 +118,9 @@ def test_metrics_and_logs_are_taken_and_dropped(otlp: OtlpReceiver) -> None:
         (400, b"\xff\xff\xff", "/v1/traces", {"Content_Type": "application/x-protobuf"}, "no export request"),
         (400, b"no gzip", "/v1/traces", {"Content_Encoding": "gzip"}, "not gzip"),
         (400, gzip.compress(b"{}")[:-9], "/v1/traces", {"Content_Encoding": "gzip"}, "cut"),
+        (400, gzip.compress(b"{}") * 2, "/v1/traces", {"Content_Encoding": "gzip"}, "several parts"),
+        (400, b"", "/v1/traces", {"Content_Length": "9" * 5000}, "length"),
+        (400, b"", "/v1/traces", {"Content_Length": "\xb2"}, "length"),
         (400, b"", "/v1/traces", {"Content_Encoding": "br"}, "`br` is not taken"),
         (400, b"", "/v1/traces", {"Content_Length": str(10**9)}, "bytes at most"),
         (404, b"{}", "/v1/spans", {}, "send to /v1/traces"),
@@ -216,7 +219,7 @@ def test_ipv6_loopback() -> None:
 
 
 def test_without_what_reads_protobuf_it_says_what_to_install(otlp: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "advisorchain._otlp_protobuf", raising=False)
+    monkeypatch.delitem(sys.modules, "advisorchain._span_data.otlp_protobuf", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.proto.collector.trace.v1.trace_service_pb2", None)
     status, _, text = post(otlp, b"", Content_Type="application/x-protobuf")
     assert (status, 'pip install "advisorchain[trace]"' in text) == (501, True)

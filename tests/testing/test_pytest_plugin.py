@@ -101,6 +101,15 @@ def test_a_broken_store_fails_the_law_that_it_breaks(tmp_path: Path) -> None:
     assert "law `tool traffic comes back`: roles: expected ['user', 'assistant', 'tool'" in told
 
 
+def test_a_store_that_lacks_methods_fails_one_law_and_what_needs_them_is_skipped(tmp_path: Path) -> None:
+    lacking = STORE.replace("    pass\n", "    fork = prune = None\n")
+    told = run(tmp_path, "-k", "method or fork or prune or batch or bad-id", shop=lacking, test_shop=TESTS)
+    assert "2 failed" in told
+    assert "law `every method is there`: `ShopRepository` has no `fork`, `prune`" in told
+    assert "law `a fork has the same entries`: not checked, since the store has no `fork`, `prune`" in told
+    assert "FAILED test_shop.py::test_shop[a-fork" not in told
+
+
 def test_without_trio_its_half_is_skipped(tmp_path: Path) -> None:
     without = 'import sys\nsys.modules["trio"] = None\n'
     told = run(tmp_path, "-k", "batch", shop=STORE, test_shop=TESTS, conftest=without)

@@ -28,7 +28,7 @@ from advisorchain import (
     Telemetry,
     ToolCall,
 )
-from advisorchain._spans import as_span
+from advisorchain._span_data.data import as_span
 from advisorchain.advisors import MessageChatMemoryAdvisor, RetryAdvisor, ToolCallingAdvisor
 from advisorchain.memory import ChatMemory
 from advisorchain.testing.traces import assert_trace
@@ -274,6 +274,7 @@ CHANGES: list[tuple[int, dict[str, Any], str]] = [
     (3, told(round=2), "of round 2 counts its attempts 1, 1"),
     (3, told(chain__length=9), "`advisorchain.chain.length` is 9, not 3"),
     (3, told(advisor__next_calls=2), "asked 2 times, and the model has 1 spans"),
+    (4, told(round=9), "`advisor inner` is of round 1, and what is in it of round 9"),
 ]
 
 
@@ -328,6 +329,26 @@ def test_how_often_and_how_it_ended_is_as_the_test_says(good: tuple[list[Any], A
     assert_trace(spans, chain, outcome=None)
     other = chain.with_advisors(Named("more", 1))
     assert "`advisorchain.chain.length` is 3, not 4" in failure(spans, other)
+
+
+async def test_a_chain_without_advisors_asks_the_model_once() -> None:
+    recorded = Recorded()
+    chain = AdvisorChain(words, telemetry=recorded.telemetry)
+    await chain.call("hi")
+    spans = [as_span(span) for span in recorded.spans]
+    assert_trace(spans, chain)
+    again = dataclasses.replace(spans[0], span_id="f" * 16)
+    assert "is to ask the model once" in failure([*spans, again], chain)
+
+
+async def test_of_many_wrong_runs_a_few_are_drawn() -> None:
+    recorded = Recorded()
+    chain = AdvisorChain(words, [Named("a")], telemetry=recorded.telemetry)
+    for _ in range(30):
+        await chain.call("hi")
+    text = failure(recorded.spans, chain, outcome="error")
+    assert (text.count("- `advisor_chain"), "- and 10 more" in text) == (20, True)
+    assert (text.count("\n  advisor_chain"), text.endswith("  and 27 more")) == (3, True)
 
 
 def test_another_name_is_another_chain(good: tuple[list[Any], AdvisorChain]) -> None:

@@ -56,27 +56,28 @@ def history(data: list[Any]) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-async def offered_in(case: Any) -> set[str]:
-    """What the model is told of after this history."""
-    tools = ToolSearch(
+@both
+@pytest.mark.parametrize("case_id", ["tool-067", "tool-068", "tool-069"])
+async def test_tool_067_tool_068_tool_069_what_was_found_is_offered(mode: Mode, case_id: str) -> None:
+    case = CASES[case_id]
+    offered: list[set[str]] = []
+
+    async def model(request: ChatRequest) -> str:  # the strict one would not take such a history
+        offered.append({definition.name for definition in request.options.tools})
+        return "fine"
+
+    many = ToolSearch(
         [made(name) for name in case["given"]["tools"]],
         accumulate=case["given"]["accumulate"],
         name="toolSearchTool",
     )
-    found = await tools.tools_for(HI)
-    options = ChatOptions(tools=tuple(each.definition for each in found))
-    assert isinstance(found[0], SearchTool)
-    narrowed = found[0].narrowed(ChatRequest(history(case["given"]["history"]), options=options))
-    return {definition.name for definition in narrowed.options.tools}
+    chain = AdvisorChain(model, [ToolsetAdvisor(many), ToolCallingAdvisor()])
+    await ask(mode, chain, history(case["given"]["history"]))
+    assert offered == [set(case["expect"]["set"])]
 
 
-@pytest.mark.parametrize("case_id", ["tool-067", "tool-068", "tool-069"])
-async def test_tool_067_tool_068_tool_069_what_was_found_is_offered(case_id: str) -> None:
-    case = CASES[case_id]
-    assert await offered_in(case) == set(case["expect"]["set"])
-
-
-async def test_tool_066_a_changed_set_is_indexed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@both
+async def test_tool_066_a_changed_set_is_indexed_again(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
 
     class Counting(ToolIndex):
@@ -88,10 +89,11 @@ async def test_tool_066_a_changed_set_is_indexed_again(monkeypatch: pytest.Monke
     case = CASES["tool-066"]
     every = {name: made(name) for names in case["given"]["tool_sets"] for name in names}
     changing = toolset(lambda request: [every[name] for name in request.context["names"]])
-    tools = ToolSearch([changing])
+    model = ScriptedModel("fine", repeat=True)
+    chain = AdvisorChain(model, [ToolsetAdvisor(ToolSearch([changing])), ToolCallingAdvisor()])
     for names in case["given"]["tool_sets"]:
         for _ in range(3):
-            await tools.tools_for(ChatRequest((UserMessage("hi"),), "s1", context={"names": names}))
+            await ask(mode, chain, "hi", conversation_id=case["given"]["session"], context={"names": names})
     assert built == case["given"]["tool_sets"]
     assert len(built) == case["expect"]["index_builds"]
 

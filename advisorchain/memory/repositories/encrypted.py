@@ -11,7 +11,13 @@ from uuid import uuid4
 
 from anyio import to_thread
 
-from advisorchain.errors import ConfigurationError, ConversationConflictError, InvalidInputError, kind_of
+from advisorchain.errors import (
+    ConfigurationError,
+    ConversationConflictError,
+    ConversationDeletedError,
+    InvalidInputError,
+    kind_of,
+)
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories import _log
 from advisorchain.memory.repositories._encryption import Cipher, Sealed, weight
@@ -24,6 +30,7 @@ from advisorchain.memory.repository import (
     Retention,
     all_entries,
     checked_batch,
+    missing_methods,
 )
 from advisorchain.messages import Message, SystemMessage
 
@@ -67,9 +74,12 @@ class EncryptedChatMemoryRepository:
         *,
         hash_ids: bool = False,
     ) -> None:
-        if isinstance(repository, type) or not hasattr(repository, "append") or not hasattr(repository, "recall"):
-            raise ConfigurationError(f"`repository` is {kind_of(repository)}; give an object that has `append` and `recall`")
+        missing = missing_methods(repository)
+        if isinstance(repository, type) or missing:
+            needed = " and ".join(f"`{name}`" for name in missing) or "been made: call the class"
+            raise ConfigurationError(f"`repository` is {kind_of(repository)}; give an object that has {needed}")
         self.repository = repository
+        self.remote = getattr(repository, "remote", False)  # as spans say
         self._cipher = Cipher(keys)
         self._hash_ids = hash_ids
 
@@ -178,15 +188,18 @@ class EncryptedChatMemoryRepository:
         """
         name = self.stored_id(conversation_id)
         for tries_left in reversed(range(_TRIES)):
-            revision = (await self.repository.recall(name, 0)).revision
+            found = await self.repository.recall(name, 0)
             stored = [entry async for entry in all_entries(self.repository, name)]
+            now = await self.repository.recall(name, 0)
+            if tries_left and (now.incarnation, now.revision) != (found.incarnation, found.revision):
+                continue  # written anew while it was read, it would look like a store that somebody has changed
             if all(self._cipher.is_of_first_key(entry) for entry in stored):
                 return False
             hidden = await self._sealed(await self._opened(stored))
             try:
-                await self.repository.replace(name, hidden, expected=revision)
+                await self.repository.replace(name, hidden, expected=found.revision, incarnation=found.incarnation)
                 return True
-            except ConversationConflictError:
+            except (ConversationConflictError, ConversationDeletedError):
                 if not tries_left:
                     raise
         raise AssertionError  # the last try returned or raised

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from advisorchain.exchange import MAX_ID_LENGTH, checked_conversation_id
 from advisorchain.memory.repositories import _log
-from advisorchain.memory.repositories import _mongodb_leases as leases
-from advisorchain.memory.repositories import _mongodb_writes as writes
-from advisorchain.memory.repositories._mongodb_client import MongoHop, MongoStore
-from advisorchain.memory.repositories._mongodb_driver import Document
-from advisorchain.memory.repositories._mongodb_entries import RemovedError, entry_of, part, recalled
-from advisorchain.memory.repositories._mongodb_fork import fork
-from advisorchain.memory.repositories._mongodb_head import find
+from advisorchain.memory.repositories._mongodb import leases, writes
+from advisorchain.memory.repositories._mongodb.client import MongoHop, MongoStore
+from advisorchain.memory.repositories._mongodb.driver import Document
+from advisorchain.memory.repositories._mongodb.entries import RemovedError, entry_of, part, recalled
+from advisorchain.memory.repositories._mongodb.fork import fork
+from advisorchain.memory.repositories._mongodb.head import find
 from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
 from advisorchain.messages import Message
 
@@ -59,6 +58,8 @@ class MongoChatMemoryRepository:
     Raises:
         ConfigurationError: an argument that cannot work. What is wrong with the server shows on first use.
     """
+
+    remote = True  # asked over a network, as its spans say
 
     def __init__(
         self,

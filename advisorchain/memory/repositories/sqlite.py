@@ -10,8 +10,8 @@ from datetime import datetime
 
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories import _log
-from advisorchain.memory.repositories import _sqlite_rows as rows
-from advisorchain.memory.repositories._sqlite_file import SqliteFile
+from advisorchain.memory.repositories._sqlite import rows
+from advisorchain.memory.repositories._sqlite.file import SqliteFile
 from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
 from advisorchain.messages import Message
 

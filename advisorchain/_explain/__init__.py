@@ -1,0 +1,1 @@
+"""What `advisorchain.explain` is made of: rows, tables, pictures."""

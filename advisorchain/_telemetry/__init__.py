@@ -1,0 +1,1 @@
+"""What `advisorchain.telemetry` is made of: recorder, spans, metrics, content, log events."""

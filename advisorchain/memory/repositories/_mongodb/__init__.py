@@ -1,0 +1,1 @@
+"""How conversations lie in MongoDB, and how they are written without transactions."""

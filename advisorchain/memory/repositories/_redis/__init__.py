@@ -1,0 +1,1 @@
+"""How conversations lie in Redis, and the scripts that read and write them."""

@@ -1,0 +1,1 @@
+"""How conversations lie in a SQL database, and how it is asked."""

@@ -1,0 +1,149 @@
+"""What is read from a SQL store: rows become entries, and entries that were read before are known again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+from threading import Lock
+from typing import Any, Final, Literal
+
+from advisorchain.errors import MessageError, StorageError
+from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories._log import SUMMARY
+from advisorchain.memory.repositories._sql.link import Link
+from advisorchain.memory.repositories._sql.statements import Statements
+from advisorchain.memory.repository import Conversation, Entry, Page, Recall
+from advisorchain.messages import load_message
+
+_FIRST_SYSTEMS: Final = 64  # deciding entries that are read to find the newest two batches
+
+_SEQUENCE: Final = itemgetter(5)  # of an entry's columns behind the three of the conversation and the part
+
+
+class Known:
+    """The entries that were read last, so that they are not parsed again.
+
+    A sequence of one incarnation never changes its entry. Where a backup of the server was put back, it may: then turn id
+    and time differ, which are read each time.
+    """
+
+    _MOST: Final = 4096  # entries that are known, and the characters that such a one may have
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}
+
+    def entry(self, incarnation: int, row: Sequence[Any]) -> Entry:
+        """The entry in a row of lane, sequence, turn id, time, what it covers, and message."""
+        lane, sequence, turn_id, created, covers, text = row
+        known = self._entries.get((incarnation, sequence))
+        if known is not None and known[0] == created and known[1].turn_id == turn_id:
+            return known[1]
+        try:
+            message = load_message(text)
+        except MessageError as error:
+            raise StorageError(f"entry {sequence} in `{self._store}` cannot be read: {error}") from None
+        kind: Literal["message", "summary"] = "summary" if lane == SUMMARY else "message"
+        entry = Entry(sequence, turn_id, message, _log.moment(created), kind, covers)
+        if len(text) <= self._MOST:
+            self._keep((incarnation, sequence), (created, entry))
+        return entry
+
+    def parts(self, incarnation: int, rows: Sequence[Sequence[Any]]) -> tuple[list[Entry], ...]:
+        """The entries of a recall by their part, each oldest first; without a call for each that is known."""
+        parts: tuple[list[Entry], ...] = ([], [], [], [])
+        get, entry = self._entries.get, self.entry
+        for row in sorted(rows, key=_SEQUENCE) if rows[0][3] is not None else ():
+            found = get((incarnation, row[5]))
+            is_it = found is not None and found[0] == row[7] and found[1].turn_id == row[6]
+            parts[row[3]].append(found[1] if is_it else entry(incarnation, row[4:]))  # type: ignore[index]
+        return parts
+
+    def _keep(self, key: tuple[int, int], known: tuple[int, Entry]) -> None:
+        with self._lock:
+            if len(self._entries) >= self._MOST:
+                del self._entries[next(iter(self._entries))]  # the one that is known for the longest time
+            self._entries[key] = known
+
+
+def recall(link: Link, statements: Statements, known: Known, conversation_id: str, last: int, before: int) -> Recall:
+    """What a policy needs, from one statement, so from one moment."""
+    while True:
+        given = {"id": conversation_id, "last": last, "before": before}
+        rows = link.rows(statements.recall, given)
+        if not rows:
+            return Recall()
+        revision, incarnation, count = rows[0][:3]
+        tail, question, systems, summary = known.parts(incarnation, rows)
+        in_force: Sequence[Entry] | None = systems
+        if systems and systems[-1].sequence >= before:
+            in_force = _older_systems(link, statements, known, conversation_id, revision, incarnation, before)
+        if in_force is not None:
+            first = question[0] if question else None
+            newest = summary[0] if summary else None
+            return Recall(revision, incarnation, count, tuple(tail), tuple(in_force), first, newest)
+
+
+def _older_systems(
+    link: Link, statements: Statements, known: Known, conversation_id: str, revision: int, incarnation: int, before: int
+) -> Sequence[Entry] | None:
+    """The systems in force before a cut through the newest batches; None: the log was written to in between."""
+    most = _FIRST_SYSTEMS
+    while True:
+        rows = link.rows(statements.deciding, {"conversation": incarnation, "before": before, "most": most})
+        entries = [known.entry(incarnation, row) for row in rows]
+        if len(rows) < most or len({entry.turn_id for entry in entries}) > 2:  # it is known where the second batch ends
+            break
+        most *= 8
+    now = link.rows(statements.found, {"id": conversation_id})
+    return _log.systems_at(entries) if now and tuple(now[0][:2]) == (incarnation, revision) else None
+
+
+def page(
+    link: Link, statements: Statements, known: Known, conversation_id: str, place: int, most: int, newest_first: bool
+) -> tuple[int, list[Entry]]:
+    """The conversation's incarnation, and entries of all lanes from a place on."""
+    statement = statements.page_back if newest_first else statements.page
+    rows = link.rows(statement, {"id": conversation_id, "place": place, "most": most})
+    if not rows:
+        return 0, []
+    incarnation = rows[0][1]
+    found = [known.entry(incarnation, row[4:]) for row in rows if row[3] is not None]
+    return incarnation, sorted(found, key=lambda entry: entry.sequence, reverse=newest_first)
+
+
+def listed(link: Link, statements: Statements, prefix: str, after: str | None, limit: int) -> Page[Conversation]:
+    """The conversations whose ids begin with `prefix`, behind `after`."""
+    end = behind(prefix)
+    is_behind = after is not None and after >= prefix
+    given = {"lowest": after if is_behind else prefix, "highest": end, "most": limit + 1}
+    rows = link.rows(statements.listed(bounded=end is not None, behind=is_behind), given)
+    found, more = _log.page_of(rows, limit)
+    items = tuple(
+        Conversation(name, count, _log.moment(made), _log.moment(new), _log.expires_of(_log.moment(new), ttl))
+        for name, count, made, new, ttl in found
+    )
+    return Page(items, items[-1].conversation_id if more else None)
+
+
+def old(link: Link, statements: Statements, prefix: str, before: int, limit: int) -> list[int]:
+    """The incarnations of conversations whose time has run out, or that were not written to since `before`."""
+    end = behind(prefix)
+    given = {"lowest": prefix, "highest": end, "before": before, "most": limit}
+    return [row[0] for row in link.rows(statements.old(bounded=end is not None), given)]
+
+
+def life_of(after: object) -> int:
+    """The incarnation that a cursor speaks of; InvalidInputError when it is no cursor."""
+    _log.position(after, -1)
+    return int(str(after).partition(".")[0])
+
+
+def behind(prefix: str) -> str | None:
+    """The first text that is behind all that begin with `prefix`; None: there is none."""
+    stem = prefix.rstrip("\U0010ffff")
+    if not stem:
+        return None
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are no text
