@@ -32,13 +32,13 @@ from advisorchain.testing.models import Pause, ScriptedModel
 from advisorchain.testing.recorders import RecordingAdvisor, Seen, labels
 
 from ._asking import MODES, HandLoop, Mode, ask, asking, chunks_given, given, stored, texts
-from .cases._stores import EVERYWHERE, Store, opened
+from .cases._stores import TWO_KINDS, Store, opened
 
 U, A = UserMessage, AssistantMessage
 both = pytest.mark.parametrize("mode", MODES)
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=TWO_KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     place = opened(request.param, tmp_path)
     yield place

@@ -22,13 +22,13 @@ from advisorchain.telemetry import Telemetry
 from advisorchain.testing.models import ScriptedModel
 
 from ._asking import MODES, HandLoop, Mode, ask, asking, given, stored, texts
-from .cases._stores import EVERYWHERE, Store, opened
+from .cases._stores import TWO_KINDS, Store, opened
 
 U, A = UserMessage, AssistantMessage
 both = pytest.mark.parametrize("mode", MODES)
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=TWO_KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     place = opened(request.param, tmp_path)
     yield place

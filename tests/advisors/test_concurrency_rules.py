@@ -31,7 +31,7 @@ from advisorchain.telemetry import Telemetry
 from advisorchain.testing import ScriptedModel
 
 from .._asking import MODES, Mode, ask, stored, texts
-from ..cases._stores import EVERYWHERE, Store, opened
+from ..cases._stores import TWO_KINDS, Store, opened
 from ._tool_scripts import Runs, asks, looping
 
 U, A = UserMessage, AssistantMessage
@@ -40,7 +40,7 @@ LEASED: list[ConcurrencyRule] = [Serialize(), Reject(), Fork()]
 leased = pytest.mark.parametrize("rule", LEASED, ids=lambda rule: type(rule).__name__)
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=TWO_KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     place = opened(request.param, tmp_path)
     yield place

@@ -18,7 +18,7 @@ from advisorchain.messages import AssistantMessage, Message, ToolCall, ToolMessa
 from advisorchain.testing import ScriptedModel
 
 from .._asking import MODES, Mode, ask, stored, texts
-from ..cases._stores import EVERYWHERE, Store, opened
+from ..cases._stores import EACH_KIND, Store, opened
 from ._tool_scripts import Runs, asks, endless, looping
 
 both = pytest.mark.parametrize("mode", MODES)
@@ -26,7 +26,7 @@ PLACES = pytest.mark.parametrize("place", ["outside", "outside, turns", "inside"
 U, A = UserMessage, AssistantMessage
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=EACH_KIND)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     place = opened(request.param, tmp_path)
     yield place

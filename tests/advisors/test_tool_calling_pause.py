@@ -32,7 +32,7 @@ from advisorchain.testing import ScriptedModel
 from advisorchain.tools import ToolContext, tool
 
 from .._asking import MODES, Mode, ask, stored, texts
-from ..cases._stores import EVERYWHERE, Store, opened
+from ..cases._stores import TWO_KINDS, Store, opened
 from ._tool_scripts import Runs, asks, looping, results_of
 
 both = pytest.mark.parametrize("mode", MODES)
@@ -40,7 +40,7 @@ U, A = UserMessage, AssistantMessage
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=TWO_KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     place = opened(request.param, tmp_path)
     yield place

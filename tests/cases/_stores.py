@@ -112,7 +112,15 @@ SERVERS: dict[str, Callable[[Path], Store]] = {
     "valkey": _on_server("redis", "valkey"),
     "mongodb": _on_server("mongodb"),
 }
-EVERYWHERE = [*STORES, *(pytest.param(name, marks=pytest.mark.slow) for name in SERVERS)]
+
+
+def _with(*servers: str) -> list[Any]:
+    return [*STORES, *(pytest.param(name, marks=pytest.mark.slow) for name in servers)]
+
+
+EVERYWHERE = _with(*SERVERS)
+EACH_KIND = _with("postgresql", "mariadb", "redis", "mongodb")  # for tests of what stands over a store: the others are alike
+TWO_KINDS = _with("postgresql", "redis")  # for tests of what hardly asks a store
 
 
 def opened(store: str, folder: Path) -> Store:

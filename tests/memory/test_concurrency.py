@@ -38,14 +38,14 @@ from advisorchain.memory.concurrency import _LINES
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, UserMessage
 
 from .._asking import given, stored, texts
-from ..cases._stores import EVERYWHERE, Store, opened
+from ..cases._stores import EACH_KIND, Store, opened
 
 U, A, S = UserMessage, AssistantMessage, SystemMessage
 LEASED: list[ConcurrencyRule] = [Serialize(), Reject(), Fork()]
 leased = pytest.mark.parametrize("rule", LEASED, ids=lambda rule: type(rule).__name__)
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=EACH_KIND)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     place = opened(request.param, tmp_path)
     yield place
