@@ -21,6 +21,7 @@
     │   └── ModelTimeoutError (TimeoutError)   it did not answer in time
     └── ChatMemoryError (RuntimeError)
         ├── ConversationConflictError          the log has moved on since it was read; `expected`, `found`
+        │   └── ConversationBusyError          another turn of it is under way, and the rule lets no second one begin
         ├── ConversationDeletedError (LookupError)  the conversation was deleted while a turn was under way
         ├── LeaseLostError (TimeoutError)      a lease went to another holder before its turn was stored
         └── StorageError (OSError)             the store cannot be opened, read or written
@@ -47,6 +48,7 @@ __all__ = [
     "ChatMemoryError",
     "ConfigurationError",
     "ContextLengthError",
+    "ConversationBusyError",
     "ConversationConflictError",
     "ConversationDeletedError",
     "ConversationIdError",
@@ -194,7 +196,8 @@ class ChatMemoryError(AdvisorChainError, RuntimeError):
 
 
 class ConversationConflictError(ChatMemoryError):
-    """The conversation's log is not where the writer believed it to be, or another turn of it is under way.
+    """The conversation's log is not where the writer believed it to be, or another turn of it is under way, or an id is
+    taken.
 
     Attributes:
         expected: the revision that the writer had read; None: it was about no revision.
@@ -208,6 +211,13 @@ class ConversationConflictError(ChatMemoryError):
 
     def __reduce__(self) -> tuple[Any, ...]:  # else it could be pickled, but not back
         return partial(type(self), expected=self.expected, found=self.found), self.args, self.__dict__
+
+
+class ConversationBusyError(ConversationConflictError):
+    """Another turn of the conversation is under way, and `Reject` or `Serialize` lets no second one begin.
+
+    Nothing was asked or stored; the same may succeed later.
+    """
 
 
 class ConversationDeletedError(ChatMemoryError, LookupError):

@@ -100,27 +100,6 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         self.remember: Remember = remember
         self._replaces: LastTurn | None = None
 
-    def placed(self, outer: tuple[Any, ...]) -> str:
-        """What is kept at this place, for `describe()`."""
-        if any(getattr(advisor, "repeats", None) == "round" for advisor in outer):
-            return "keeps each turn with its tool rounds when its last answer is there, nothing of others"
-        whole = "each turn with its tool rounds" if self.remember == "turn" else "the question and the final answer"
-        return f"keeps {whole}"
-
-    def unfit_in_loop(self) -> str | None:
-        """What of the memory does not fit a place inside a tool loop, for `chain.lint()`."""
-        memory = self.chat_memory
-        if memory.concurrency != APPEND:
-            rule = type(memory.concurrency).__name__
-            return f"each round is a turn to its rule `{rule}`, and other turns may come in between"
-        for part in (memory.policy, memory.repository):
-            if getattr(part, "keeps_tool_messages", True) is False:
-                return f"its `{type(part).__name__}` keeps no tool messages, which is what it would store here"
-        room = getattr(memory.policy, "max_messages", None)
-        if isinstance(room, int) and room < _SHORTEST_TURN:
-            return f"its window of {room} cannot show a turn with a round of tools, which is {_SHORTEST_TURN} messages"
-        return None
-
     async def before(self, request: ChatRequest) -> ChatRequest:
         """Begin a turn: history, then the prompt, under the system messages."""
         conversation_id = checked_conversation_id(request.conversation_id)
@@ -153,6 +132,27 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
         advisor = copy(self)
         advisor._replaces = last
         return advisor
+
+    def placed(self, outer: tuple[Any, ...]) -> str:
+        """What is kept at this place, for `describe()`."""
+        if any(getattr(advisor, "repeats", None) == "round" for advisor in outer):
+            return "keeps each turn with its tool rounds when its last answer is there, nothing of others"
+        whole = "each turn with its tool rounds" if self.remember == "turn" else "the question and the final answer"
+        return f"keeps {whole}"
+
+    def unfit_in_loop(self) -> str | None:
+        """What of the memory does not fit a place inside a tool loop, for `chain.lint()`."""
+        memory = self.chat_memory
+        if memory.concurrency != APPEND:
+            rule = type(memory.concurrency).__name__
+            return f"each round is a turn to its rule `{rule}`, and other turns may come in between"
+        for part in (memory.policy, memory.repository):
+            if getattr(part, "keeps_tool_messages", True) is False:
+                return f"its `{type(part).__name__}` keeps no tool messages, which is what it would store here"
+        room = getattr(memory.policy, "max_messages", None)
+        if isinstance(room, int) and room < _SHORTEST_TURN:
+            return f"its window of {room} cannot show a turn with a round of tools, which is {_SHORTEST_TURN} messages"
+        return None
 
 
 def system_first(history: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:

@@ -1,6 +1,7 @@
 """Where the command begins and ends: every error is one line, and an exit status.
 
-0: done. 1: it failed. 2: wrong usage. 130: ended by Ctrl-C.
+0: done. 1: it failed; of `show --lint`: a rule has found something. 2: wrong usage; of `show --lint` also: it failed.
+130: ended by Ctrl-C.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from advisorchain.cli import show as showing
+from advisorchain.cli.text import explained, tell
+from advisorchain.errors import AdvisorChainError
 
 __all__ = ["show"]
 
@@ -33,7 +35,11 @@ def show(
     ] = True,
     lint: Annotated[
         bool,
-        typer.Option("--lint", help="Ask the rules whether the order does what the advisors are there for; exit 1: no."),
+        typer.Option(
+            "--lint",
+            help="Ask the rules whether the order does what the advisors are there for. Exit status 0: it does; 1: a rule"
+            " has found something; 2: they could not be asked, as when a module cannot be imported.",
+        ),
     ] = False,
     ignore: Annotated[
         list[str] | None, typer.Option("--ignore", metavar="RULE", help="A rule that --lint does not ask. May be repeated.")
@@ -57,5 +63,15 @@ def show(
     setting = showing.ShowSetting(
         chain=chain, stream=stream, mermaid=mermaid, json=as_json, svg=svg, lint=lint, ignore=tuple(ignore or ())
     )
-    if status := showing.show(setting):
+    if status := _status(setting):
         raise typer.Exit(status)
+
+
+def _status(setting: showing.ShowSetting) -> int:
+    try:
+        return showing.show(setting)
+    except AdvisorChainError as error:
+        if not setting.lint:
+            raise
+        tell(f"advisorchain: {explained(error, hint=False)}")
+        return 2  # elsewhere it is 1, which here says that something was found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,8 @@ from advisorchain._span_data.files import SpanLines
 from advisorchain._span_data.tree import TraceTree, trees
 from advisorchain.cli.text import one_line, tell
 from advisorchain.cli.trace_live import watch
-from advisorchain.cli.trace_table import drawn, plain_symbols, slowest
+from advisorchain.cli.trace_slowest import slowest
+from advisorchain.cli.trace_table import drawn, plain_symbols
 from advisorchain.errors import InvalidInputError, StorageError
 from advisorchain.testing.otlp import OtlpReceiver
 
@@ -29,6 +31,7 @@ __all__ = ["TraceSetting", "trace"]
 _SHOWN: Final = 3
 _PORT: Final = 4318
 _PATH: Final = "/v1/traces"
+_HOST_AND_PORT: Final = re.compile(r"(?:[\w.-]+|\[[0-9a-f:.]+\]):\d+(?:/.*)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,8 @@ def _opened(path: str) -> Iterator[Iterable[str]]:
         with open(path, encoding="utf-8-sig", errors="replace") as file:
             yield file
     except OSError as error:
+        if _HOST_AND_PORT.fullmatch(path):
+            raise InvalidInputError(f"`{path}` is no file; to listen there, give the URL `http://{path}`") from error
         raise StorageError(f"`{path}` cannot be read: {error.strerror}; give a file with spans") from error
 
 
@@ -120,7 +125,8 @@ def _closing(shown: Sequence[TraceTree], left_out: int, setting: TraceSetting) -
     if left_out:
         of = "the slowest" if setting.slowest is not None else "the newest"
         line.append("\n" if line.plain else "")
-        line.append(f"{of} {len(shown)} of {len(shown) + left_out} traces; --last N and --slowest N show others", "dim")
+        whole = len(shown) + left_out
+        line.append(f"{of} {len(shown)} of {whole} traces; --last N shows the newest N, --slowest N the slowest", "dim")
     return line
 
 

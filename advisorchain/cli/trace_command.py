@@ -38,18 +38,20 @@ def trace(
 ) -> None:
     """Show which advisor ran when, and where the time went, from the spans of a file or as they come in.
 
-    A line a span: its advisor's order, a bar that shows when it ran (thick: its own time), its time with and without what is
-    in it (◀: the slowest), the first chunk, chunks, tokens, and how it ended.
+    A line a span: its advisor's order, a bar that shows when it ran (thick: its own time, spread out where it came between
+    the chunks of others), its time with and without what is in it (◀: the slowest), the first chunk, chunks, tokens, and how
+    it ended.
 
     \b
     advisorchain trace spans.jsonl    # by OpenTelemetry's FileSpanExporter, ConsoleSpanExporter or Collector
 
     \b
-    advisorchain trace http://127.0.0.1:4318    # and, for an application with an exporter:
-    OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 python app.py
-    # or, for one without: pip install opentelemetry-distro "advisorchain[trace]"
-    OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf \\
-      opentelemetry-instrument python app.py
+    advisorchain trace http://127.0.0.1:4318  # and for the application, always both:
+    export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318
+    export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf
+    python app.py    # one that has an OTLP exporter
+    # or, one that has none: pip install opentelemetry-distro "advisorchain[trace]"
+    opentelemetry-instrument python app.py
     """  # noqa: D301  click knows a block that is not to be wrapped by its backspace
     if last is not None and slowest is not None:
         raise typer.BadParameter("give --last or --slowest, not both")

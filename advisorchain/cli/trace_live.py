@@ -15,6 +15,7 @@ from advisorchain._span_data.data import SpanData
 from advisorchain._span_data.tree import TraceTree
 from advisorchain.cli.interrupts import Interrupts
 from advisorchain.cli.text import one_line, tell
+from advisorchain.cli.trace_slowest import SpentSoFar
 from advisorchain.testing.otlp import OtlpReceiver
 
 if TYPE_CHECKING:
@@ -94,8 +95,8 @@ class Arrivals:
 
 
 def watch(receiver: OtlpReceiver, paper: Paper, id: str | None, *, every: bool) -> None:
-    """Show what comes in until Ctrl-C."""
-    arrivals = Arrivals(id, every=every)
+    """Show what comes in until Ctrl-C; then, of several traces, where the time of all of them went."""
+    arrivals, spent = Arrivals(id, every=every), SpentSoFar()
     with Interrupts() as interrupts, _beneath(paper) as show:
         while not interrupts.forget():
             _tell_refusals(receiver)
@@ -106,10 +107,15 @@ def watch(receiver: OtlpReceiver, paper: Paper, id: str | None, *, every: bool) 
                 show.update(_drawing(arrivals.running(), paper), refresh=True)
             for tree in ended:
                 paper.write(tree, with_slowest=True)
+                spent.add(tree)
             time.sleep(_TICK)
     arrivals.add(receiver.drain(), time.monotonic())
     for tree in arrivals.take(time.monotonic(), whole=False):
         paper.write(tree, with_slowest=True)
+        spent.add(tree)
+    total = spent.total()
+    if total.traces > 1:  # of one it was told beneath it
+        paper.line(Text(total.slowest(), "bold"))
 
 
 @contextmanager

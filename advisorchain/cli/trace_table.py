@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
@@ -14,8 +14,9 @@ from advisorchain import conventions as names
 from advisorchain._span_data.data import SpanData
 from advisorchain._span_data.tree import Node, TraceTree
 from advisorchain.cli.text import one_line
+from advisorchain.cli.trace_slowest import Spent, seconds
 
-__all__ = ["MISSING", "drawn", "plain_symbols", "seconds", "slowest"]
+__all__ = ["MISSING", "drawn", "plain_symbols"]
 
 MISSING: Final = "(a span that is not among these)"
 
@@ -40,53 +41,6 @@ _SLOW: Final = "bold magenta"
 def plain_symbols(text: str) -> str:
     """`text` for a terminal or file that has only ASCII."""
     return text.translate(_SYMBOLS)
-
-
-def seconds(seconds: float) -> str:
-    """A length of time, for people."""
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.1f} ms"
-
-
-def slowest(traces: Sequence[TraceTree]) -> str:
-    """Whose own time most of the time was, and how much was that of the readers; blank, if no time has passed."""
-    whole = sum(trace.seconds for trace in traces)
-    ranked = [item for item in _ranked(traces) if item[1] >= whole / 10 and item[1] > 0][:3]
-    told = []
-    for place, ((name, advisor), own, count) in enumerate(ranked):
-        parts = [f"{own / whole:.0%}"] if own <= whole * 1.001 else []  # more than all, where some ran at once
-        parts += [f"{count} times"] if count > len(traces) else []
-        of = f" of {seconds(whole)} its own" if place == 0 else ""
-        within = f" in `{one_line(advisor)}`" if advisor else ""
-        more = f" ({', '.join(parts)})" if parts else ""
-        told.append(f"`{one_line(name)}`{within}, {seconds(own)}{of}{more}")
-    among = f" in {len(traces)} traces" if len(traces) > 1 else ""
-    line = [f"slowest{among}: {'; then '.join(told)}"] if told else []
-    return "; ".join([*line, *_of_reader(sum(trace.reader for trace in traces), whole)])
-
-
-def _of_reader(read: float, whole: float) -> list[str]:
-    """The time of whoever reads the answers chunk by chunk, which is nobody's in the chain; none, where it was short."""
-    if read <= 0 or read < whole / 10:
-        return []
-    return [f"the reader: {seconds(read)} ({read / whole:.0%})" if read <= whole * 1.001 else f"the reader: {seconds(read)}"]
-
-
-def _ranked(traces: Iterable[TraceTree]) -> list[tuple[tuple[str, str], float, int]]:
-    """Names of spans, and of the advisor that what is no advisor ran in; the sum of their own time; how many there are."""
-    sums: dict[tuple[str, str], tuple[float, int]] = {}
-    waiting = [(root, "") for trace in traces for root in trace.roots]
-    while waiting:
-        node, advisor = waiting.pop()
-        if node.span is not None:
-            told = node.span.attributes
-            kind = told.get(names.KIND)
-            ours = kind is not None or told.get(names.OPERATION) == names.CHAT
-            key = node.span.name, "" if ours else advisor
-            own, count = sums.get(key, (0.0, 0))
-            sums[key] = own + node.own, count + 1
-            advisor = node.span.name if kind == "advisor" else "" if kind == "chain" else advisor
-        waiting += [(child, advisor) for child in node.children]
-    return sorted(((key, own, count) for key, (own, count) in sums.items()), key=lambda item: -item[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +69,7 @@ def drawn(trace: TraceTree, width: int = 80, missing: str = MISSING) -> list[Tex
 
 def _slow(trace: TraceTree) -> set[Node]:
     """What is marked: the longest entries of those spans that together had most of the time."""
-    ranked = _ranked([trace])
+    ranked = Spent.of(trace).ranked()
     if not ranked or ranked[0][1] <= 0:
         return set()
     enough = max(ranked[0][1] / 2, trace.seconds / 10)
@@ -250,7 +204,11 @@ def _scale(trace: TraceTree, room: int) -> str:
 
 
 def _bar(node: Node | None, trace: TraceTree, room: int) -> str:
-    """Where in the whole time a span lay: thick where the time was its own, thin where it was that of what is in it."""
+    """Where in the whole time a span lay: thick where the time was its own, thin where it was that of what is in it.
+
+    What it did of its own while something in it ran, such as with a chunk while the model waited, is thick too: as many
+    cells as it took, spread over those, since nobody recorded when it was.
+    """
     whole = trace.end - trace.start
     if node is None or node.span is None or whole <= 0:
         return " " * room
@@ -259,9 +217,17 @@ def _bar(node: Node | None, trace: TraceTree, room: int) -> str:
     end = max(first + 1, min(room, ceil((span.end - trace.start) * room / whole)))
     inner = [(child.span.start, child.span.end) for child in node.children if child.span is not None]
     own = node.own >= node.uncovered / 2  # of a stream's advisor, which mostly waited for its reader, it is not
-    middles = (trace.start + (2 * cell + 1) * whole // (2 * room) for cell in range(first, end))
-    cells = ["█" if own and not any(start <= middle < until for start, until in inner) else "─" for middle in middles]
-    return " " * first + "".join(cells) + " " * (room - end)
+    middles = [trace.start + (2 * cell + 1) * whole // (2 * room) for cell in range(first, end)]
+    covered = [any(start <= middle < until for start, until in inner) for middle in middles]
+    among = _spread(sum(covered), round((node.own - node.uncovered) * 1e9 * room / whole))
+    thick = [next(among) if inside else own for inside in covered]
+    return " " * first + "".join("█" if cell else "─" for cell in thick) + " " * (room - end)
+
+
+def _spread(cells: int, thick: int) -> Iterator[bool]:
+    """Which of so many cells are thick, evenly; none for a number below 0."""
+    thick = max(0, min(cells, thick))
+    return ((cell + 1) * thick // cells > cell * thick // cells for cell in range(cells))
 
 
 def _fitting(name: str, width: int) -> str:

@@ -195,9 +195,10 @@ class ChatMemory:
         for _ in range(_SNAPSHOT_TRIES):
             before = found
             entries = await self._log(conversation_id)
+            ttl = await ttl_of(self.repository, conversation_id)
             found = await self.repository.recall(conversation_id, 0)
             if (found.incarnation, found.revision) == (before.incarnation, before.revision):  # nobody wrote meanwhile
-                return dump_snapshot(entries, await ttl_of(self.repository, conversation_id))
+                return dump_snapshot(entries, ttl)
         raise ConversationConflictError(
             "the conversation is being written to all the time; take the snapshot later",
             expected=before.revision,

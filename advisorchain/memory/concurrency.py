@@ -20,7 +20,7 @@ from uuid import uuid4
 from anyio import Event, current_time, move_on_after
 from anyio.lowlevel import RunVar
 
-from advisorchain.errors import ChatMemoryError, ConfigurationError, ConversationConflictError, InvalidInputError, kind_of
+from advisorchain.errors import ChatMemoryError, ConfigurationError, ConversationBusyError, InvalidInputError, kind_of
 from advisorchain.exchange import MAX_ID_LENGTH
 from advisorchain.memory.repository import ChatMemoryRepository
 from advisorchain.memory.turns import Late
@@ -52,9 +52,12 @@ class Serialize:
     store, whoever looks first. A turn that begins another one of its own conversation, in a tool for instance, waits for
     itself in vain.
 
+    When a holder's process was killed, its lease stays until its time is over. Those who ask meanwhile wait no longer than
+    `wait`, so with a `wait` below `lease`, as by default, they may fail until then.
+
     Args:
         lease: seconds that a turn may take before others may go on without it.
-        wait: seconds to wait for other turns; then ConversationConflictError, before the model is asked.
+        wait: seconds to wait for other turns; then ConversationBusyError, before the model is asked.
         late: what becomes of a turn that took longer than its lease, when another one has taken it over: it is refused with
             LeaseLostError and not stored, or it is stored all the same, as `Append` would ("append").
 
@@ -74,7 +77,7 @@ class Serialize:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A turn that begins while another one is under way fails with ConversationConflictError, before the model is asked.
+    """A turn that begins while another one is under way fails with ConversationBusyError, before the model is asked.
 
     Args:
         lease, late: as for `Serialize`.
@@ -96,7 +99,9 @@ class Fork:
 
     It reads the history as it is. When it ends, the store copies the conversation up to what this turn had read, and the
     turn is stored behind it; the conversation itself goes on without it. So does a turn whose lease was taken over because
-    it took longer: nothing is lost or refused.
+    it took longer: nothing is lost or refused. One exception: where the conversation that it had read is not there any more
+    when it ends, since it was deleted or its time to live was over meanwhile, there is nothing to copy: the turn of a branch
+    gets ConversationDeletedError then, and is not stored.
 
     Limits and caches that count by conversation, further in than the memory, take a branch for one of its own.
 
@@ -240,7 +245,7 @@ async def take_hold(
     """What `rule` gives to a turn that begins now; None: nothing is needed.
 
     Raises:
-        ConversationConflictError: another turn is under way, and the rule says that this one may not begin.
+        ConversationBusyError: another turn is under way, and the rule says that this one may not begin.
     """
     if isinstance(rule, Append):
         return None
@@ -249,7 +254,7 @@ async def take_hold(
     else:
         token = await _acquired(repository, conversation_id, owner, rule.lease)
     if token is None and not isinstance(rule, Fork):
-        raise ConversationConflictError(_busy(rule))
+        raise ConversationBusyError(_busy(rule))
     hold = Hold(repository, conversation_id, owner, rule, token)
     if token is None:
         await hold.branch_off("busy")

@@ -28,6 +28,7 @@ from advisorchain.errors import (
     AdvisorChainError,
     ChatMemoryError,
     ContextLengthError,
+    ConversationBusyError,
     ConversationConflictError,
     ConversationDeletedError,
     ConversationIdError,
@@ -144,7 +145,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 
 def _of_memory(error: ChatMemoryError) -> Refusal:
-    if isinstance(error, ConversationConflictError) and error.expected is None:  # the memory's rule is to wait, or not to
+    if isinstance(error, ConversationBusyError):
         return Refusal(409, "another turn of this conversation is under way", "conversation_busy", again=False)
     if isinstance(error, _CHANGED):
         return Refusal(409, "the conversation has changed meanwhile; read it again", again=False)

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from advisorchain.cli.app import app
-from advisorchain.errors import AdvisorChainError, ConfigurationError, InvalidInputError
+from advisorchain.errors import AdvisorChainError, ConfigurationError
 from advisorchain.lint import rules
 
 CHAINS = """
@@ -146,7 +146,34 @@ def test_lint_tells_by_its_exit_status(show: Show) -> None:
     assert hint.stdout.startswith("hint equal-orders: advisor `shout`: ")
     assert show("chains:equal", "--lint", "--ignore", "equal-orders").exit_code == 0
     unknown = show("chains:equal", "--lint", "--ignore", "nonsense")
-    assert isinstance(unknown.exception, InvalidInputError)
+    assert (unknown.exit_code, unknown.stdout) == (2, "")
+    assert unknown.stderr.startswith("advisorchain: `ignore` has `nonsense`, which is no rule; the rules: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("nowhere:chain",), "names the module `nowhere`, which is not there"),
+        (("faulty:chain",), "`faulty` cannot be imported: ZeroDivisionError: division by zero"),
+        (("chains:broken",), "`chains:broken` cannot be made"),
+        (("chains:text",), "which is a str"),
+        (("chains:wrong", "--svg", "nowhere/onion.svg"), "cannot be written"),
+    ],
+)
+def test_lint_that_cannot_ask_is_not_taken_for_one_that_found_something(
+    show: Show, home: Path, args: tuple[str, ...], told: str
+) -> None:
+    (home / "faulty.py").write_text("1 / 0\n")
+    failed = show(*args, "--lint")
+    assert (failed.exit_code, failed.stdout) == (2, "")
+    assert failed.stderr.startswith("advisorchain: ")
+    assert told in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1
+
+
+def test_help_tells_the_exit_statuses_of_lint(show: Show) -> None:
+    told = " ".join(show("--help").stdout.split())
+    assert "Exit status 0: it does; 1: a rule has found something; 2: they could not be asked" in told
 
 
 def test_a_table_says_that_there_is_something_to_look_at(show: Show) -> None:
@@ -222,7 +249,7 @@ def test_at_a_terminal_rich_shows_the_table(show: Show, home: Path) -> None:
 
 
 @pytest.mark.slow  # starts the command
-@pytest.mark.parametrize(("place", "status"), [("chain", 0), ("wrong", 1)])
+@pytest.mark.parametrize(("place", "status"), [("chain", 0), ("wrong", 1), ("nothing", 2)])
 def test_the_exit_status_is_that_of_the_process(run: Callable[..., object], show: Show, place: str, status: int) -> None:
     ran = run("show", f"chains:{place}", "--lint")
     assert ran.returncode == status  # type: ignore[attr-defined]

@@ -20,7 +20,8 @@ from advisorchain._span_data.data import SpanData
 from advisorchain._span_data.tree import TraceTree
 from advisorchain.cli.trace import TraceSetting, trace
 from advisorchain.cli.trace_live import Arrivals
-from advisorchain.cli.trace_table import drawn, plain_symbols, slowest
+from advisorchain.cli.trace_slowest import SpentSoFar, slowest
+from advisorchain.cli.trace_table import drawn, plain_symbols
 from advisorchain.errors import ConfigurationError, InvalidInputError, StorageError
 
 from .._span_trees import TRACE, advisor, span, tree
@@ -73,6 +74,8 @@ def test_the_slowest_is_said_in_words() -> None:
     assert slowest([slow_chain(), slow_chain()]).startswith("slowest in 2 traces: `advisor slow`, 1.60 s of 2.00 s its own")
     thrice = tree(span("r", None, 0, 300), *(span(f"s{n}", "r", 100 * n, 100 * n + 100, "again") for n in range(3)))
     assert slowest([thrice]) == "slowest: `again`, 300.0 ms of 300.0 ms its own (100%, 3 times)"
+    each_once = [tree(span("r", None, 0, 100, "again")) for _ in range(3)]
+    assert slowest(each_once) == "slowest in 3 traces: `again`, 300.0 ms of 300.0 ms its own (100%, 3 times)"
     at_once = tree(advisor("a", None, 0, 100, 99, 0), *(span(f"s{n}", "a", 0, 90, "tool") for n in range(2)))
     assert slowest([at_once]) == "slowest: `tool` in `advisor a`, 180.0 ms of 100.0 ms its own (2 times)"
     assert slowest([tree(span("r", None, 0, 0))]) == ""
@@ -125,6 +128,22 @@ def test_a_streams_advisor_that_waited_for_its_reader_is_not_drawn_as_busy() -> 
     lines = text(tree(advisor("a", None, 0, 100, 1, 0, length=1)))
     assert "█" not in lines[1]
     assert "─" in lines[1]
+
+
+@pytest.mark.parametrize(("own", "cells"), [(0, 0), (1, 0), (25, 10), (50, 20), (100, 40)])
+def test_what_an_advisor_did_while_the_model_waited_is_thick_in_proportion(own: int, cells: int) -> None:
+    model = span("m", "a", 0, 100, "chat m", gen_ai__operation__name="chat", advisorchain__stream__awaited_duration=0.0)
+    lines = text(tree(advisor("a", None, 0, 100, own, 0, length=1), model))
+    assert lines[1].count("█") == cells
+    if cells == 10:
+        assert "───█───█" in lines[1]  # spread, since nobody knows when it was
+
+
+def test_what_was_its_own_beside_what_ran_in_it_is_thick_first() -> None:
+    model = span("m", "a", 50, 100, "chat m", gen_ai__operation__name="chat", advisorchain__stream__awaited_duration=0.0)
+    line = text(tree(advisor("a", None, 0, 100, 75, 0, length=1), model))[1]
+    assert line.count("█" * 20) == 1
+    assert (line.count("█"), line.count("─")) == (30, 10)
 
 
 def test_rounds_attempts_short_circuits_and_errors_are_told() -> None:
@@ -235,7 +254,7 @@ def test_the_newest_traces_are_shown_the_newest_last(tell: Tell) -> None:
     content = "".join(line(numbered(number, number % 4)) for number in (5, 1, 3, 2, 4))
     out, err = tell(content)
     assert (runs(out), err) == ([3, 4, 5], "")
-    assert "the newest 3 of 5 traces; --last N and --slowest N show others" in out
+    assert "the newest 3 of 5 traces; --last N shows the newest N, --slowest N the slowest" in out
     assert "\x1b" not in out
     assert runs(tell(content, last=1)[0]) == [5]
     every, _ = tell(content, last=9)
@@ -284,6 +303,20 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "none", "No such file"), (tmp_path, "directory")):
         with pytest.raises(StorageError, match=f"cannot be read: .*{why}"):
             trace(TraceSetting(source=str(path)))
+
+
+@pytest.mark.parametrize("place", ["localhost:4318", "127.0.0.1:4318/v1/traces", "[::1]:4318"])
+def test_a_place_without_a_scheme_is_told_how_to_listen_there(place: str) -> None:
+    with pytest.raises(
+        InvalidInputError, match=re.escape(f"`{place}` is no file; to listen there, give the URL `http://{place}`")
+    ):
+        trace(TraceSetting(source=place))
+
+
+def test_a_file_whose_name_looks_like_a_place_is_read(tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run:1").write_text(line(numbered(1, 1)))
+    trace(TraceSetting(source="run:1"))
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,6 +389,16 @@ def test_a_trace_whose_root_never_comes_is_shown_in_the_end() -> None:
     assert ids(arrivals.take(now=61)) == [TRACE]
     arrivals.add([span("b", "a", 1, 2)], now=62)
     assert ids(arrivals.take(now=62, whole=False)) == [TRACE]
+
+
+def test_the_total_counts_each_trace_once_as_it_was_in_the_end() -> None:
+    spent = SpentSoFar()
+    for number in range(300):  # more than are remembered one by one
+        spent.add(TraceTree(f"{number}", [span("r", None, 0, 100, "work")]))
+    spent.add(TraceTree("299", [span("r", None, 0, 100, "work"), span("s", "r", 0, 100, "work")]))
+    total = spent.total()
+    assert (total.traces, round(total.seconds, 3)) == (300, 30.0)
+    assert total.slowest() == "slowest in 300 traces: `work`, 30.00 s of 30.00 s its own (100%, 301 times)"
 
 
 def test_only_wanted_traces_are_taken() -> None:

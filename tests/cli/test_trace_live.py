@@ -107,6 +107,8 @@ def test_through_a_pipe_each_trace_is_written_once_when_it_has_come() -> None:
     assert command.text.count(f"trace {TRACE}") == 1
     assert f"trace {'f' * 32}" in rest  # what has come is shown, though its root has not
     assert "(a span that is not among these)" in rest
+    total = "slowest in 2 traces: `span b`, 20.0 ms of 37.0 ms its own (54%); then `span a`, 10.0 ms (27%); then `span c`, "
+    assert rest.splitlines()[-1].startswith(total)
 
 
 def test_at_a_terminal_a_trace_is_drawn_while_it_runs() -> None:
@@ -118,6 +120,7 @@ def test_at_a_terminal_a_trace_is_drawn_while_it_runs() -> None:
         command.send(span("a", "", 30, kind="chain", outcome="ok"))
         command.until(r"slowest: `span b`")
         command.interrupt()
+    assert "slowest in" not in command.text  # of one trace it was told beneath it
     assert command.text.count("\x1b[?25l") == command.text.count("\x1b[?25h") == 1  # the cursor is back
     final = command.text.rpartition(f"trace {TRACE}")[2]
     assert "has not ended yet" not in final
@@ -143,6 +146,16 @@ def test_a_port_that_is_taken_is_one_line() -> None:
 def test_last_and_slowest_are_one_or_the_other() -> None:
     ran = subprocess.run([*COMMAND, "x", "--last", "2", "--slowest", "2"], capture_output=True, text=True, check=False)
     assert (ran.returncode, "not both" in ran.stderr) == (2, True)
+
+
+def test_help_says_which_variables_the_application_needs() -> None:
+    env = {**os.environ, "COLUMNS": "80"}
+    told = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True, env=env)
+    both = [line.strip() for line in told.stdout.splitlines() if "export OTEL" in line]
+    assert both == [
+        "export OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318",
+        "export OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf",
+    ]
 
 
 def test_the_example_is_slow_and_its_trace_says_why(tmp_path: Path) -> None:

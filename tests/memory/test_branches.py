@@ -159,6 +159,20 @@ async def test_a_turn_that_was_overtaken_goes_to_a_branch(store: Store, caplog: 
     assert [(record.levelname, vars(record)["reason"]) for record in caplog.records] == [("WARNING", "late")]
 
 
+async def test_a_turn_on_a_branch_of_what_expired_meanwhile_is_not_stored(store: Store) -> None:
+    memory = memory_on(store.repository, retention=Retention(ttl=timedelta(seconds=60)))
+    await memory.add("c", [U("u0"), A("a0")])
+    first = await memory.begin("c", [U("u1")])
+    second = await memory.begin("c", [U("u2")])
+    assert second.conversation_id != "c"
+    store.clock.now += 61
+    with pytest.raises(ConversationDeletedError, match="nothing was stored on a branch either"):
+        await second.commit([A("a2")])
+    await second.abandon()
+    await first.abandon()
+    assert await ids(memory) == []
+
+
 async def test_a_turn_that_was_overtaken_goes_to_a_branch_also_when_the_first_try_fails(store: Store) -> None:
     over = Over(store.repository)
     memory = memory_on(over)

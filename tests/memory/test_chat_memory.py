@@ -324,6 +324,22 @@ async def test_a_snapshot_taken_while_others_write_is_of_one_moment() -> None:
     assert [entry["message"]["content"] for entry in snapshot["entries"]] == ["u1", "a1", "u2", "a2"]
 
 
+async def test_a_snapshot_has_the_time_to_live_of_the_entries_that_it_has() -> None:
+    """A write between the two lookups, which brings another time to live, is either in it whole or not at all."""
+    memory = ChatMemory(repository=(busy := Counting()), retention=Retention(timedelta(days=3)))
+    await memory.add("c", U("u1"))
+    conversations, left = busy.conversations, [True]
+
+    async def write_and_list(**how: object) -> object:
+        if left and left.pop():
+            await busy.append("c", [U("u2")], turn_id="u2", retention=Retention(timedelta(hours=1)))
+        return await conversations(**how)  # type: ignore[arg-type]
+
+    busy.conversations = write_and_list  # type: ignore[method-assign,assignment]
+    taken = await memory.snapshot("c")
+    assert ([entry["message"]["content"] for entry in taken["entries"]], taken["ttl"]) == (["u1", "u2"], 3600)
+
+
 async def test_a_snapshot_taken_while_it_is_deleted_and_begun_anew_is_of_one_life() -> None:
     """The new life may be at the revision that the old one had."""
     memory = ChatMemory(repository=(busy := Counting()))

@@ -15,7 +15,7 @@ from anyio.lowlevel import checkpoint
 
 from advisorchain.errors import (
     ConfigurationError,
-    ConversationConflictError,
+    ConversationBusyError,
     ConversationDeletedError,
     ConversationIdError,
     LeaseLostError,
@@ -309,14 +309,14 @@ async def test_turns_come_one_after_the_other_in_the_order_in_which_they_asked(s
 async def test_who_waits_too_long_is_told_that_another_turn_is_under_way(store: Store) -> None:
     memory, patient = memory_on(store, Serialize(wait=0)), memory_on(store, Serialize())
     turn = await memory.begin("c", [U("u1")])
-    with pytest.raises(ConversationConflictError, match="another turn of this `conversation_id` is under way") as raised:
+    with pytest.raises(ConversationBusyError, match="another turn of this `conversation_id` is under way") as raised:
         await memory.begin("c", [U("secret")])
     assert (raised.value.expected, raised.value.found) == (None, None)
     assert "secret" not in str(raised.value)
     async with anyio.create_task_group() as group:
         group.start_soon(patient.begin, "c", [U("u2")])
         await wait_until_in_line(store.repository, 1)
-        with pytest.raises(ConversationConflictError):  # behind another that waits
+        with pytest.raises(ConversationBusyError):  # behind another that waits
             await memory.begin("c", [U("u3")])
         group.cancel_scope.cancel()
     assert not _LINES.get({})
@@ -348,7 +348,7 @@ async def test_who_gives_up_lets_the_next_one_through(store: Store) -> None:
 async def test_two_memories_over_one_store_wait_for_each_other(store: Store) -> None:
     one, other = memory_on(store, Serialize()), ChatMemory(MessageWindow(3), store.repository, concurrency=Reject())
     turn = await one.begin("c", [U("u1")])
-    with pytest.raises(ConversationConflictError):
+    with pytest.raises(ConversationBusyError):
         await other.begin("c", [U("u2")])
     await turn.commit([A("a1")])
     await (await other.begin("c", [U("u2")])).commit([A("a2")])

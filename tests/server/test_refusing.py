@@ -21,6 +21,7 @@ from advisorchain.errors import (
     CallTimeoutError,
     ConfigurationError,
     ContextLengthError,
+    ConversationBusyError,
     ConversationConflictError,
     ConversationIdError,
     InvalidInputError,
@@ -270,6 +271,7 @@ FAILURES: list[tuple[Exception, int, str | None, str | None]] = [
     (ContextLengthError(SECRET), 400, None, None),
     (ConversationConflictError(SECRET, expected=1, found=2), 409, None, "false"),
     (ConversationConflictError(SECRET), 409, None, "false"),
+    (ConversationBusyError(SECRET), 409, None, "false"),
     (LeaseLostError(SECRET), 409, None, "false"),
     (LimitExceededError(SECRET, retry_after=2.1), 429, "3", "true"),
     (LimitExceededError(SECRET, retry_after=float("inf")), 429, None, "true"),
@@ -318,6 +320,19 @@ def test_errors_have_a_fitting_status_and_tell_no_more(
     assert all(f"answered {status}: {type(error).__name__}" in line for _, line in told)
     if not isinstance(error, AdvisorChainError):
         assert "said" not in told[0][1]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConversationBusyError(SECRET), "conversation_busy"),
+        (ConversationConflictError(SECRET), "conversation_changed"),  # an id that is taken: about no revision either
+        (ConversationConflictError(SECRET, expected=1, found=2), "conversation_changed"),
+    ],
+)
+def test_only_a_conversation_that_is_busy_is_told_to_be(shared: Shared, error: Exception, code: str) -> None:
+    answer = shared.behind(ScriptedModel([error])).post({"messages": HI})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, code)
 
 
 @pytest.mark.parametrize(
