@@ -336,6 +336,15 @@ def trim_ends(cut: int, systems: int, summary: int) -> tuple[int, int, int, int]
     return cut, min(cut, systems or cut), cut, min(cut, summary or cut)
 
 
+def behind(prefix: str) -> str | None:
+    """The first text that is behind all that begin with `prefix`; None: there is none."""
+    stem = prefix.rstrip("\U0010ffff")
+    if not stem:
+        return None
+    following = ord(stem[-1]) + 1
+    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are no text
+
+
 def cursor(incarnation: int, sequence: int) -> str:
     """Where a page of entries ended."""
     return f"{incarnation}.{sequence}"

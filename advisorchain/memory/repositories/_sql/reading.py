@@ -115,7 +115,7 @@ def page(
 
 def listed(link: Link, statements: Statements, prefix: str, after: str | None, limit: int) -> Page[Conversation]:
     """The conversations whose ids begin with `prefix`, behind `after`."""
-    end = behind(prefix)
+    end = _log.behind(prefix)
     is_behind = after is not None and after >= prefix
     given = {"lowest": after if is_behind else prefix, "highest": end, "most": limit + 1}
     rows = link.rows(statements.listed(bounded=end is not None, behind=is_behind), given)
@@ -129,7 +129,7 @@ def listed(link: Link, statements: Statements, prefix: str, after: str | None, l
 
 def old(link: Link, statements: Statements, prefix: str, before: int, limit: int) -> list[int]:
     """The incarnations of conversations whose time has run out, or that were not written to since `before`."""
-    end = behind(prefix)
+    end = _log.behind(prefix)
     given = {"lowest": prefix, "highest": end, "before": before, "most": limit}
     return [row[0] for row in link.rows(statements.old(bounded=end is not None), given)]
 
@@ -138,12 +138,3 @@ def life_of(after: object) -> int:
     """The incarnation that a cursor speaks of; InvalidInputError when it is no cursor."""
     _log.position(after, -1)
     return int(str(after).partition(".")[0])
-
-
-def behind(prefix: str) -> str | None:
-    """The first text that is behind all that begin with `prefix`; None: there is none."""
-    stem = prefix.rstrip("\U0010ffff")
-    if not stem:
-        return None
-    following = ord(stem[-1]) + 1
-    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are no text

@@ -19,6 +19,7 @@ from advisorchain.memory.repositories._log import (
     SUMMARY,
     Laned,
     SystemsCut,
+    behind,
     expires_of,
     is_over,
     microseconds,
@@ -219,7 +220,7 @@ def lease_token(db: sqlite3.Connection, conversation_id: str) -> int | None:
 
 def listed(db: sqlite3.Connection, prefix: str, last: str, clock: int, limit: int) -> list[Conversation]:
     """The conversations whose ids begin with `prefix`, behind `last`."""
-    end = _behind(prefix)
+    end = behind(prefix)
     start = "id > ?" if last >= prefix else "id >= ?"  # one bound at each end, so that the index gives just these rows
     rows = db.execute(
         f"SELECT id, size, created, updated, ttl FROM conversations WHERE {start} {'AND id < ?' if end else ''}"
@@ -236,18 +237,9 @@ def _described(conversation_id: str, size: int, created: int, updated: int, ttl:
 
 def _among(prefix: str) -> tuple[str, list[str]]:
     """The condition that an id begins with `prefix`, and its values; nothing for no prefix."""
-    end = _behind(prefix)
+    end = behind(prefix)
     given = [value for value in (prefix, end) if value]
     return "".join((" AND id >= ?" if prefix else "", " AND id < ?" if end else "")), given
-
-
-def _behind(prefix: str) -> str | None:
-    """The first text that is behind all that begin with `prefix`; None: there is none."""
-    stem = prefix.rstrip("\U0010ffff")
-    if not stem:
-        return None
-    following = ord(stem[-1]) + 1
-    return stem[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are no text
 
 
 class EntryReader:
