@@ -158,7 +158,7 @@ def test_both_stores_give_the_same(steps: list[Step]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(steps=_steps)
 def test_both_stores_give_the_same_for_long(steps: list[Step]) -> None:
     anyio.run(_compare, steps)

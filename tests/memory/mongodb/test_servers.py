@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -251,7 +252,7 @@ async def test_the_servers_clock_is_asked_once_a_minute(url: str, monkeypatch: p
         seconds = repository._hop.store.seconds()
         assert abs(seconds - time.time()) < 5
         real = time.monotonic
-        monkeypatch.setattr("advisorchain.memory.repositories._mongodb.client.time.monotonic", lambda: real() + 61)
+        monkeypatch.setattr(time, "monotonic", lambda: real() + 61)
         await repository.acquire("c", "one", 5)
         assert counter.names.count("hello") == 2
         assert abs(repository._hop.store.seconds() - time.time()) < 5
@@ -278,7 +279,7 @@ async def test_a_process_that_was_forked_is_told_to_make_its_own(fresh: Any, mon
     async with closing(fresh()) as repository:
         await repository.append("c", pair(0), turn_id="t")
         with monkeypatch.context() as patch:
-            patch.setattr("advisorchain.memory.repositories._mongodb.client.os.getpid", lambda: -1)
+            patch.setattr(os, "getpid", lambda: -1)
             with pytest.raises(StorageError, match="forked"):
                 await repository.recall("c", 1)
 
