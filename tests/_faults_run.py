@@ -96,8 +96,7 @@ class Run:
 
     async def _prepare(self) -> None:
         async with aclosing(self._store.open(self._url)) as repository:
-            if hasattr(repository, "create_tables"):
-                await repository.create_tables()
+            await repository.conversations()  # makes what is not there yet, before writers race for it
 
     async def _check(self) -> Findings:
         told = [writing.acknowledged(self._folder, writer) for writer in range(self._plan.writers)]

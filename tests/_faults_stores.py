@@ -28,8 +28,9 @@ class Store:
     drivers: tuple[str, ...] = ()
 
     def open(self, url: str) -> ChatMemoryRepository:
-        """A repository of its own."""
-        made: ChatMemoryRepository = getattr(self.load(), self.kind)(url)
+        """A repository of its own. Tables are made again where a server has lost even these."""
+        options = {"create": True} if self.module == "sql" else {}
+        made: ChatMemoryRepository = getattr(self.load(), self.kind)(url, **options)
         return made
 
     def load(self) -> Any:

@@ -36,13 +36,13 @@ from advisorchain.memory import (
 from advisorchain.messages import AssistantMessage, SystemMessage, UserMessage
 
 from .._asking import stored, texts
-from ..cases._stores import EACH_KIND, Clock, Store, opened
+from ..cases._stores import TWO_KINDS, Clock, Store, opened
 from .test_concurrency import Over, ids, is_free, said
 
 U, A, S = UserMessage, AssistantMessage, SystemMessage
 
 
-@pytest.fixture(params=EACH_KIND)
+@pytest.fixture(params=TWO_KINDS)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
     place = opened(request.param, tmp_path)
     yield place
