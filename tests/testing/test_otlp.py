@@ -90,7 +90,7 @@ def test_spans_come_as_json_too(otlp: OtlpReceiver, tmp_path: Path) -> None:
     provider.shutdown()
     body = (tmp_path / "spans.jsonl").read_bytes()
     assert post(otlp, body) == (200, "application/json", "{}")
-    assert post(otlp, gzip.compress(body), Content_Encoding="gzip")[0] == 200
+    assert post(otlp, gzip.compress(body, mtime=0), Content_Encoding="gzip")[0] == 200
     assert post(otlp, zlib.compress(body), "/v1/traces/", Content_Encoding="deflate")[0] == 200
     (span,) = memory.get_finished_spans()
     assert otlp.drain() == [as_span(span)] * 3
@@ -117,8 +117,8 @@ def test_metrics_and_logs_are_taken_and_dropped(otlp: OtlpReceiver) -> None:
         (400, b'{"resourceSpans": 7}', "/v1/traces", {}, "cannot be read"),
         (400, b"\xff\xff\xff", "/v1/traces", {"Content_Type": "application/x-protobuf"}, "no export request"),
         (400, b"no gzip", "/v1/traces", {"Content_Encoding": "gzip"}, "not gzip"),
-        (400, gzip.compress(b"{}")[:-9], "/v1/traces", {"Content_Encoding": "gzip"}, "cut"),
-        (400, gzip.compress(b"{}") * 2, "/v1/traces", {"Content_Encoding": "gzip"}, "several parts"),
+        (400, gzip.compress(b"{}", mtime=0)[:-9], "/v1/traces", {"Content_Encoding": "gzip"}, "cut"),
+        (400, gzip.compress(b"{}", mtime=0) * 2, "/v1/traces", {"Content_Encoding": "gzip"}, "several parts"),
         (400, b"", "/v1/traces", {"Content_Length": "9" * 5000}, "length"),
         (400, b"", "/v1/traces", {"Content_Length": "\xb2"}, "length"),
         (400, b"", "/v1/traces", {"Content_Encoding": "br"}, "`br` is not taken"),
@@ -138,7 +138,7 @@ def test_what_cannot_be_read_is_refused_with_the_reason(
 
 def test_what_would_fill_the_memory_is_not_unpacked(otlp: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("advisorchain.testing.otlp._MAX_BODY", 1000)
-    status, _, text = post(otlp, gzip.compress(b" " * 100_000), Content_Encoding="gzip")
+    status, _, text = post(otlp, gzip.compress(b" " * 100_000, mtime=0), Content_Encoding="gzip")
     assert (status, "1000 bytes" in text) == (400, True)
 
 
