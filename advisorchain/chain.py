@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from anyio import move_on_after
 
+from advisorchain._chain.frames import Frame, build_frames, note_advisor
+from advisorchain._chain.run import GRACE, Run
+from advisorchain._chain.sources import Opened
+from advisorchain._chain.steps import Step, compile_advisors
+from advisorchain._chain.stream import ChatStream, logged, logged_call, timed, timed_out
 from advisorchain._explain.rows import AdvisorRow, described
-from advisorchain._frames import Frame, build_frames, note_advisor
-from advisorchain._run import GRACE, Run
-from advisorchain._sources import Opened
-from advisorchain._steps import Step, compile_advisors
-from advisorchain._stream import ChatStream, logged, logged_call, timed, timed_out
 from advisorchain._telemetry.labels import ChainLabels
 from advisorchain._telemetry.trace import Trace
 from advisorchain.advisor import AdvisorLike

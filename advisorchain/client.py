@@ -11,8 +11,10 @@ from typing import Any, Final, Self, TypeVar, Unpack, get_args, overload
 
 from anyio import current_time, move_on_after
 
-from advisorchain._answers import ClientStream, TypedResponse, TypedStream, answered
-from advisorchain._asking import (
+from advisorchain._chain.run import GRACE
+from advisorchain._chain.stream import timed_out
+from advisorchain._client.answers import ClientStream, TypedResponse, TypedStream, answered
+from advisorchain._client.arguments import (
     CallOptions,
     ClientPrompt,
     TurnKind,
@@ -30,8 +32,6 @@ from advisorchain._asking import (
     rendered,
     taking,
 )
-from advisorchain._run import GRACE
-from advisorchain._stream import timed_out
 from advisorchain.advisor import AdvisorLike
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.advisors.structured_output import StructuredOutputAdvisor

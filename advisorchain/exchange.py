@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import EllipsisType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from advisorchain._chunk import Boundary, ChatChunk, ToolCallChunk
 from advisorchain._values import check_kinds, short_repr, utf8
+from advisorchain.chunk import Boundary, ChatChunk, ToolCallChunk
 from advisorchain.errors import ConversationIdError, InvalidInputError, kind_of
 from advisorchain.messages import (
     MESSAGE_TYPES,
@@ -28,7 +28,7 @@ from advisorchain.messages import (
 from advisorchain.options import NO_OPTIONS, ChatOptions, OutputSchema, ToolDefinition, checked_options
 
 if TYPE_CHECKING:
-    from advisorchain._run import Run
+    from advisorchain._chain.run import Run
     from advisorchain.advisors.tool_calling import ToolPause
 
 __all__ = [

@@ -60,9 +60,9 @@ import warnings
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from advisorchain._order_rules import BOOK
-from advisorchain._rule_book import Finding, Level, Rule
-from advisorchain._steps import Step
+from advisorchain._chain.steps import Step
+from advisorchain._lint.order_rules import BOOK
+from advisorchain._lint.rule_book import Finding, Level, Rule
 from advisorchain.errors import AdvisorOrderWarning, InvalidInputError, kind_of
 
 __all__ = ["Finding", "Rule", "findings", "rules", "warn"]

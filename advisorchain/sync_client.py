@@ -8,11 +8,11 @@ from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack, get_args, overload
 from weakref import finalize
 
-from advisorchain._answers import TypedStream
-from advisorchain._asking import Values, taking
-from advisorchain._run import GRACE
-from advisorchain._sync_stream import SyncStream, SyncTypedStream
-from advisorchain._worker import Worker
+from advisorchain._chain.run import GRACE
+from advisorchain._client.answers import TypedStream
+from advisorchain._client.arguments import Values, taking
+from advisorchain._client.sync_stream import SyncStream, SyncTypedStream
+from advisorchain._client.worker import Worker
 from advisorchain.advisor import AdvisorLike
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain

@@ -27,7 +27,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 
-from advisorchain import BaseAdvisor, ChatChunk, ChatRequest, ChatResponse, Outcome, Telemetry, _worker
+from advisorchain import BaseAdvisor, ChatChunk, ChatRequest, ChatResponse, Outcome, Telemetry
+from advisorchain._client import worker
 from advisorchain.client import TypedResponse
 from advisorchain.errors import (
     ConfigurationError,
@@ -574,7 +575,7 @@ def test_a_failed_start_that_is_noticed_late_leaves_the_next_one_alone(
             return self
 
     begun = threading.Event()
-    monkeypatch.setattr(_worker, "Future", Late)
+    monkeypatch.setattr(worker, "Future", Late)
     model = Refusing("x", repeat=True)
     with SyncChatClient(model, backend=backend) as client, ThreadPoolExecutor(1, "late") as pool:
         late = pool.submit(client.call, "hi")

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from advisorchain import AdvisorChain, BaseAdvisor, ChatChunk, ChatRequest, Telemetry, ToolCall
 from advisorchain.advisors import ToolCallingAdvisor
-from advisorchain.advisors._tool_span import ToolSpan
+from advisorchain.advisors._tool_loop.span import ToolSpan
 from advisorchain.testing import ScriptedModel
 from advisorchain.tools import tool
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from advisorchain._steps import Step, seen_inside
+from advisorchain._chain.steps import Step, seen_inside
 
 __all__ = ["AdvisorRow", "StreamEffect", "described", "effects", "may_answer", "printable"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from advisorchain import conventions as names
-from advisorchain._steps import Step
+from advisorchain._chain.steps import Step
 from advisorchain._telemetry.recorder import Settings, linked
 from advisorchain.exchange import ChatRequest
 from advisorchain.model import ModelFunctions

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from advisorchain import conventions as names
-from advisorchain._sources import ModelSource
+from advisorchain._chain.sources import ModelSource
 from advisorchain._telemetry.content import as_json
 from advisorchain._telemetry.labels import model_attributes
 from advisorchain._telemetry.recorder import Clock, claiming_model_calls, error_type

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 from anyio import current_effective_deadline
 
 from advisorchain import conventions as names
-from advisorchain._run import status_of
+from advisorchain._chain.run import status_of
 from advisorchain._telemetry.recorder import Clock, Recording, carrying, current_context, error_type, recording_in
 
 __all__ = ["MemorySpan", "Operation"]

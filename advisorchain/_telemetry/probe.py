@@ -7,8 +7,8 @@ from time import perf_counter
 from typing import Any
 
 from advisorchain import conventions as names
-from advisorchain._run import status_of
-from advisorchain._steps import Step
+from advisorchain._chain.run import status_of
+from advisorchain._chain.steps import Step
 from advisorchain._telemetry.recorder import Clock
 from advisorchain._telemetry.watched import Entry
 from advisorchain.advisor import Outcome

@@ -7,9 +7,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from advisorchain import conventions as names
-from advisorchain._run import Run, status_of
-from advisorchain._sources import AroundSource, ModelSource, Opened, Source
-from advisorchain._steps import Step
+from advisorchain._chain.run import Run, status_of
+from advisorchain._chain.sources import AroundSource, ModelSource, Opened, Source
+from advisorchain._chain.steps import Step
 from advisorchain._telemetry.content import as_json
 from advisorchain._telemetry.labels import ChainLabels
 from advisorchain._telemetry.model_span import WatchedModel
@@ -19,7 +19,7 @@ from advisorchain._telemetry.watched import Entry, Watched, WatchedAround
 from advisorchain.exchange import ChatRequest, ChatResponse
 
 if TYPE_CHECKING:
-    from advisorchain._frames import Frame
+    from advisorchain._chain.frames import Frame
 
 __all__ = ["Trace"]
 

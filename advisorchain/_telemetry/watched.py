@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from advisorchain import conventions as names
-from advisorchain._run import Left, Run, status_of
-from advisorchain._sources import AroundSource, Opened, Opening, Source
-from advisorchain._steps import Step
+from advisorchain._chain.run import Left, Run, status_of
+from advisorchain._chain.sources import AroundSource, Opened, Opening, Source
+from advisorchain._chain.steps import Step
 from advisorchain._telemetry.recorder import Clock, Context, error_type
 from advisorchain.advisor import StreamItem
 from advisorchain.aggregate import Fold

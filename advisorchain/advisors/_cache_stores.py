@@ -11,7 +11,7 @@ from time import time
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from advisorchain.advisors._checked import at_least_one
+from advisorchain._checked import at_least_one
 from advisorchain.memory.repositories._sqlite.file import Form, SqliteFile
 
 __all__ = ["CacheStore", "InMemoryCache", "SqliteCache"]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from advisorchain.advisors._held import Found, HeldSearch, Searched
+from advisorchain.advisors._stream_search import Found, HeldSearch, Searched
 
 __all__ = ["Kinds", "Placeholders"]
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from advisorchain._checked import checked_seconds
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._cache_stores import CacheStore, InMemoryCache, SqliteCache
-from advisorchain.advisors._checked import checked_seconds
 from advisorchain.advisors._orders import CACHE_ORDER
 from advisorchain.errors import ConfigurationError, MessageError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse

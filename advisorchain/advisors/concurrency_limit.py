@@ -9,8 +9,8 @@ from typing import Any, Final
 from anyio import Event, move_on_after
 from anyio.lowlevel import current_token
 
+from advisorchain._checked import at_least_one, checked_seconds
 from advisorchain.advisor import BaseAdvisor, Outcome
-from advisorchain.advisors._checked import at_least_one, checked_seconds
 from advisorchain.advisors._orders import CONCURRENCY_LIMIT_ORDER
 from advisorchain.errors import LimitExceededError
 from advisorchain.exchange import ChatRequest

@@ -9,8 +9,8 @@ from typing import Final
 
 from anyio import sleep
 
+from advisorchain._checked import at_least_one, checked_seconds
 from advisorchain.advisor import BaseAdvisor
-from advisorchain.advisors._checked import at_least_one, checked_seconds
 from advisorchain.advisors._orders import RATE_LIMIT_ORDER
 from advisorchain.errors import LimitExceededError
 from advisorchain.exchange import ChatRequest

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from advisorchain.advisor import BaseAdvisor, TextTransform
-from advisorchain.advisors._held import checked_pattern
 from advisorchain.advisors._orders import REDACT_ORDER
 from advisorchain.advisors._placeholders import Kinds, Placeholders
 from advisorchain.advisors._ready_patterns import READY_PATTERNS
+from advisorchain.advisors._stream_search import checked_pattern
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, FilePart, Message, Part, RefusalPart, TextPart, ToolCall, ToolMessage

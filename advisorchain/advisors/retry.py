@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from anyio import sleep
 
+from advisorchain._checked import at_least_one, checked_seconds
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
-from advisorchain.advisors._checked import at_least_one, checked_seconds
 from advisorchain.advisors._orders import RETRY_ORDER
 from advisorchain.errors import (
     ChatMemoryError,

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from typing import Any, Final, get_args
 
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
-from advisorchain.advisors._guarded import GuardedAnswer
-from advisorchain.advisors._held import checked_pattern
-from advisorchain.advisors._judged import Hold, Judge, Reason, Rules
+from advisorchain.advisors._guard_rules import Hold, Judge, Reason, Rules
+from advisorchain.advisors._guard_stream import GuardedAnswer
 from advisorchain.advisors._orders import GUARD_ORDER
+from advisorchain.advisors._stream_search import checked_pattern
 from advisorchain.aggregate import as_chunk
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse

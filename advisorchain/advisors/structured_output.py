@@ -7,9 +7,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
+from advisorchain._checked import at_least_one
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import ShownMessages
-from advisorchain.advisors._checked import at_least_one
 from advisorchain.advisors._orders import STRUCTURED_OUTPUT_ORDER
 from advisorchain.errors import OutputValidationError
 from advisorchain.exchange import ChatRequest, ChatResponse

@@ -8,8 +8,8 @@ from math import inf
 
 from anyio import current_time, move_on_after
 
+from advisorchain._checked import checked_seconds
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
-from advisorchain.advisors._checked import checked_seconds
 from advisorchain.advisors._orders import TIMEOUT_ORDER, TOTAL_TIMEOUT_ORDER
 from advisorchain.errors import ConfigurationError, ModelTimeoutError
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse

@@ -6,13 +6,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
+from advisorchain._checked import at_least_one, checked_seconds
 from advisorchain.advisor import TOOL_CALLING_ORDER, AroundAdvisor, Next, StreamItem
-from advisorchain.advisors._checked import at_least_one, checked_seconds
-from advisorchain.advisors._tool_limits import CALLS_PER_TOOL, PerTool, checked_limits
-from advisorchain.advisors._tool_offer import offered
-from advisorchain.advisors._tool_pause import Resumed, ToolPause
-from advisorchain.advisors._tool_rounds import ToolTurn
-from advisorchain.advisors._tool_settings import Bounds, LoopSettings
+from advisorchain.advisors._tool_loop.limits import CALLS_PER_TOOL, PerTool, checked_limits
+from advisorchain.advisors._tool_loop.offer import offered
+from advisorchain.advisors._tool_loop.pause import Resumed, ToolPause
+from advisorchain.advisors._tool_loop.rounds import ToolTurn
+from advisorchain.advisors._tool_loop.settings import Bounds, LoopSettings
 from advisorchain.errors import ConfigurationError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse
 from advisorchain.tools import Tool, checked_tools

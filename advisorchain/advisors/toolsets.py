@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._orders import TOOLSETS_ORDER
-from advisorchain.advisors._tool_offer import offered
+from advisorchain.advisors._tool_loop.offer import offered
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatRequest
 from advisorchain.tools.base import Tool

@@ -9,8 +9,8 @@ from threading import Lock
 from time import monotonic
 from typing import Final, TypeAlias
 
+from advisorchain._checked import at_least_one, checked_seconds
 from advisorchain.advisor import BaseAdvisor, Outcome
-from advisorchain.advisors._checked import at_least_one, checked_seconds
 from advisorchain.advisors._orders import USAGE_LIMIT_ORDER
 from advisorchain.errors import ConfigurationError, LimitExceededError, kind_of
 from advisorchain.exchange import ChatRequest

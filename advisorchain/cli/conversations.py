@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar
 
 import anyio
 
-from advisorchain.cli.parts import open_memory
+from advisorchain.cli.named_parts import open_memory
 from advisorchain.cli.text import one_line, plain, tell
 from advisorchain.errors import ChatMemoryError, ConversationConflictError, InvalidInputError, StoreMissingError
 from advisorchain.memory.chat_memory import ago

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from advisorchain.cli.parts import default_memory
+from advisorchain.cli.named_parts import default_memory
 
 __all__ = ["Memory", "Ttl", "Yes", "time"]
 

@@ -15,7 +15,7 @@ import anyio
 
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
-from advisorchain.cli.parts import load_model, open_chain, open_memory
+from advisorchain.cli.named_parts import load_model, open_chain, open_memory
 from advisorchain.cli.text import explained, tell, tell_traceback
 from advisorchain.errors import AdvisorChainError, ConfigurationError, InvalidInputError
 from advisorchain.memory import ChatMemory, MessageWindow, Retention

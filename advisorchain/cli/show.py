@@ -14,7 +14,7 @@ import anyio
 from rich.console import Console
 
 from advisorchain.chain import AdvisorChain
-from advisorchain.cli.parts import open_chain
+from advisorchain.cli.named_parts import open_chain
 from advisorchain.cli.text import plain, tell
 from advisorchain.errors import AdvisorChainError, AdvisorOrderWarning, ConfigurationError, kind_of
 from advisorchain.explain import Explanation

@@ -13,12 +13,12 @@ from anyio import CancelScope
 from rich.console import Console
 from rich.status import Status
 
-from advisorchain._asking import for_tools
+from advisorchain._client.arguments import for_tools
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
 from advisorchain.cli.answer_view import AnswerView
 from advisorchain.cli.approval import Decisions
-from advisorchain.cli.parts import load_model, load_part, open_memory
+from advisorchain.cli.named_parts import load_model, load_part, open_memory
 from advisorchain.cli.text import tell
 from advisorchain.cli.trace_view import TraceView
 from advisorchain.errors import ConfigurationError, MissingExtraError

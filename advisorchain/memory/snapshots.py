@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from advisorchain.errors import InvalidInputError, MessageError
-from advisorchain.memory.repositories._log import checked_items
+from advisorchain.memory.repositories._arguments import checked_items
 from advisorchain.memory.repository import ChatMemoryRepository, Entry
 from advisorchain.messages import dump_message, load_message
 

@@ -10,11 +10,11 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from advisorchain.server._asked import Asked, read_asked
 from advisorchain.server._body import read_body
+from advisorchain.server._completion_request import Asked, read_asked
+from advisorchain.server._completion_response import Answer, Deltas
 from advisorchain.server._refusals import Refusal, RefusedError, log_failure, refusal_of, refusal_of_request
 from advisorchain.server._reply import Reply
-from advisorchain.server._told import Answer, Deltas
 
 __all__ = ["ChatCompletions", "Turns"]
 

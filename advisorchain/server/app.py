@@ -72,10 +72,10 @@ def create_app(
     All who have the key can read and go on with every conversation whose id they know. Where users shall not, derive the id
     from who they are, in an endpoint of your own or in a proxy that sets the header.
 
-    What OpenAI's form cannot say, and what is done instead, stands in `advisorchain/server/_told.py`: rounds of tools,
-    pauses, withdrawn attempts. What of a request is not supported is refused with status 400. The text of an error inside
-    the chain is logged and not told. When the client leaves, the chain is interrupted, and what it has sent is kept as a
-    partial answer.
+    What OpenAI's form cannot say, and what is done instead, stands in `advisorchain/server/_completion_response.py`: rounds
+    of tools, pauses, withdrawn attempts. What of a request is not supported is refused with status 400. The text of an error
+    inside the chain is logged and not told. When the client leaves, the chain is interrupted, and what it has sent is kept
+    as a partial answer.
 
     A `response_format` with a JSON Schema goes to the chain as `options.output`: the model is asked for such an answer, and
     a provider's native mode holds it to that. The server itself does not check the answer against the schema.

@@ -19,20 +19,20 @@ from typing import Any, Final, TypeAlias
 import anyio
 
 from advisorchain.memory.repository import ChatMemoryRepository, missing_methods
-from advisorchain.testing import _repository_branches as branches
-from advisorchain.testing import _repository_ids as ids
-from advisorchain.testing import _repository_interruptions as interruptions
-from advisorchain.testing import _repository_leases as leases
-from advisorchain.testing import _repository_limits as limits
-from advisorchain.testing import _repository_messages as messages
-from advisorchain.testing import _repository_reading as reading
-from advisorchain.testing import _repository_refusals as refusals
-from advisorchain.testing import _repository_replacing as replacing
-from advisorchain.testing import _repository_retention as retention
-from advisorchain.testing import _repository_sharing as sharing
-from advisorchain.testing import _repository_writers as writers
-from advisorchain.testing import _repository_writing as writing
 from advisorchain.testing._law_checks import LacksMethodsError, check_law
+from advisorchain.testing._repository_laws import branches as branches
+from advisorchain.testing._repository_laws import ids as ids
+from advisorchain.testing._repository_laws import interruptions as interruptions
+from advisorchain.testing._repository_laws import leases as leases
+from advisorchain.testing._repository_laws import limits as limits
+from advisorchain.testing._repository_laws import messages as messages
+from advisorchain.testing._repository_laws import reading as reading
+from advisorchain.testing._repository_laws import refusals as refusals
+from advisorchain.testing._repository_laws import replacing as replacing
+from advisorchain.testing._repository_laws import retention as retention
+from advisorchain.testing._repository_laws import sharing as sharing
+from advisorchain.testing._repository_laws import writers as writers
+from advisorchain.testing._repository_laws import writing as writing
 
 __all__ = ["REPOSITORY_LAWS", "Means", "RepositoryLaw", "check_repository"]
 

@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors import MessageChatMemoryAdvisor, SafeGuardAdvisor
-from advisorchain.advisors._guarded import GuardedAnswer
-from advisorchain.advisors._judged import Rules
+from advisorchain.advisors._guard_rules import Rules
+from advisorchain.advisors._guard_stream import GuardedAnswer
 from advisorchain.chain import AdvisorChain
 from advisorchain.client import ChatClient
 from advisorchain.errors import AdvisorContractError, AdvisorOrderWarning, ConfigurationError, OutputValidationError

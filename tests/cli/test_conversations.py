@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from advisorchain.cli import conversation_commands as commands
 from advisorchain.cli.app import app
-from advisorchain.cli.parts import _impatient as impatient
+from advisorchain.cli.named_parts import _impatient as impatient
 from advisorchain.errors import (
     ChatMemoryError,
     ConfigurationError,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from advisorchain.errors import ConversationConflictError, ConversationDeletedError, LeaseLostError
-from advisorchain.memory.repositories._log import SPOKEN, SUMMARY
+from advisorchain.memory.repositories._log_rules import SPOKEN, SUMMARY
 from advisorchain.memory.repository import Retention
 
 from ._sound import Sound, breaks, rewrite

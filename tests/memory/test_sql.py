@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from advisorchain.errors import ConversationIdError, StorageError
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _times
 from advisorchain.memory.repositories._sql import rows as _sql_rows
 from advisorchain.memory.repositories._sql import work as _sql_work
 from advisorchain.memory.repositories.sql import SqlChatMemoryRepository
@@ -78,7 +78,7 @@ async def test_B013_a_batch_of_fifty_keeps_its_order_and_its_times(opened: Any) 
 
 async def test_B014_twenty_messages_within_a_second_keep_their_order(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     moment = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
-    monkeypatch.setattr(_log, "now", lambda: moment)  # all of them at one time, to the second and to the microsecond
+    monkeypatch.setattr(_times, "now", lambda: moment)  # all of them at one time, to the second and to the microsecond
     async with opened() as repository:
         for number in range(20):
             await repository.append("c", [UserMessage(f"m{number}")], turn_id=f"t{number}")
@@ -260,7 +260,7 @@ async def test_B130_time_zones_and_a_clock_set_back_do_not_matter(server: Place,
         monkeypatch.setenv("TZ", "America/New_York")
         time.tzset()
         earlier = start - timedelta(hours=1)
-        monkeypatch.setattr(_log, "now", lambda: earlier)
+        monkeypatch.setattr(_times, "now", lambda: earlier)
         await repository.append("c", pair(2), turn_id="t2", expected=revision)
         monkeypatch.undo()
         time.tzset()
@@ -273,7 +273,7 @@ async def test_B130_time_zones_and_a_clock_set_back_do_not_matter(server: Place,
         ends = server.run("SELECT ends FROM {}conversations")[0][0]
         expires = server.run("SELECT expires FROM {}leases")[0][0]
         for end in (ends, expires):  # by the server's clock, in UTC
-            assert abs(_log.moment(end) - timedelta(hours=1) - start) < timedelta(minutes=1)
+            assert abs(_times.moment(end) - timedelta(hours=1) - start) < timedelta(minutes=1)
 
 
 async def test_B133_two_engines_on_one_database_write_whole_turns(server: Place) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from advisorchain import _rule_book
+from advisorchain._lint import rule_book
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE, AroundAdvisor, BaseAdvisor, Next, StreamItem
 from advisorchain.chain import AdvisorChain
 from advisorchain.errors import AdvisorOrderWarning
@@ -33,7 +33,7 @@ HOSTILE = [
     "request",
 ]
 KINDS = ("hooks", "around", "call", "stream", "both", "around and call")
-MARKS = (*_rule_book._MARKS, "to_stream", "chains")
+MARKS = (*rule_book._MARKS, "to_stream", "chains")
 WORDS = st.one_of(
     st.none(),
     st.booleans(),

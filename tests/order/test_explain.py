@@ -93,7 +93,7 @@ print(chain.explain(), len(chain._repr_html_()) > 100, bool(chain.explain().svg(
 def test_what_a_chain_does_not_need_is_not_loaded() -> None:
     code = """
 import sys, advisorchain
-late = ("advisorchain.lint", "advisorchain.explain", "advisorchain._order_rules", "advisorchain._explain.rich_table")
+late = ("advisorchain.lint", "advisorchain.explain", "advisorchain._lint.order_rules", "advisorchain._explain.rich_table")
 print([name for name in late if name in sys.modules])
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

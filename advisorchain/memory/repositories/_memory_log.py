@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import datetime
 
-from advisorchain.memory.repositories._log import (
+from advisorchain.memory.repositories._log_rules import (
     DECIDING,
     LANES,
     REPEATED,

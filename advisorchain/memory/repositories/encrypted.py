@@ -19,7 +19,8 @@ from advisorchain.errors import (
     kind_of,
 )
 from advisorchain.exchange import checked_conversation_id
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _log_rules
+from advisorchain.memory.repositories._arguments import checked_items, checked_prefix, checked_text, message_of
 from advisorchain.memory.repositories._encryption import Cipher, Sealed, weight
 from advisorchain.memory.repository import (
     ChatMemoryRepository,
@@ -112,7 +113,7 @@ class EncryptedChatMemoryRepository:
         """
         name = self.stored_id(conversation_id)
         batch = checked_batch(messages)
-        bound = self._turn(_log.checked_text(turn_id, "turn_id"))
+        bound = self._turn(checked_text(turn_id, "turn_id"))
         known = await self._stand_ins(name, batch)
         sealed = Sealed(turn_id, bound, uuid4().hex, 0, "message")
         hidden = await _aside(
@@ -162,11 +163,11 @@ class EncryptedChatMemoryRepository:
             ConversationConflictError: another revision than `expected` is there, or others write all the time.
         """
         name = self.stored_id(conversation_id)
-        items = _log.checked_items(messages)
+        items = checked_items(messages)
         for tries_left in reversed(range(_TRIES)):
             found = await self.repository.recall(name, 0)
-            _log.check_incarnation(incarnation, found.incarnation)
-            _log.check_writer(expected=expected, revision=found.revision, lease=None, token=None)
+            _log_rules.check_incarnation(incarnation, found.incarnation)
+            _log_rules.check_writer(expected=expected, revision=found.revision, lease=None, token=None)
             hidden = await self._sealed(await self._kept(name, items))
             try:
                 return await self.repository.replace(
@@ -235,7 +236,7 @@ class EncryptedChatMemoryRepository:
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         name = self.stored_id(conversation_id)
-        hidden = self._cipher.name("owner", _log.checked_text(owner, "owner"))
+        hidden = self._cipher.name("owner", checked_text(owner, "owner"))
         return await self.repository.acquire(name, hidden, seconds)
 
     async def release(self, conversation_id: str, token: int) -> None:
@@ -250,7 +251,7 @@ class EncryptedChatMemoryRepository:
         return self._cipher.name("turn", turn_id)
 
     def _prefix(self, prefix: str) -> str:
-        _log.checked_prefix(prefix, "prefix")
+        checked_prefix(prefix, "prefix")
         if prefix and self._hash_ids:
             raise InvalidInputError("`prefix` cannot be asked for: the store knows only hashes of ids (`hash_ids=True`)")
         return prefix
@@ -266,7 +267,7 @@ class EncryptedChatMemoryRepository:
         }
 
     async def _kept(self, name: str, items: Sequence[Message | Entry]) -> list[Entry]:
-        """As `_log.replacement` has it: leading messages equal to the stored ones are these, the rest is one new turn."""
+        """As `replacement` has it: leading messages equal to the stored ones are these, the rest is one new turn."""
         leading = [] if all(isinstance(item, Entry) for item in items) else await self._leading(name, items)
         kept = [
             leading[place] if place < len(leading) and not isinstance(item, Entry) else item
@@ -284,7 +285,7 @@ class EncryptedChatMemoryRepository:
         async with aclosing(all_entries(self.repository, name)) as stored:  # type: ignore[type-var]
             async for hidden in stored:
                 (entry,) = await self._opened([hidden])
-                if len(found) == len(items) or _log.message_of(items[len(found)]) != entry.message:
+                if len(found) == len(items) or message_of(items[len(found)]) != entry.message:
                     break
                 found.append(entry)
         return found

@@ -13,11 +13,7 @@ from typing import Final
 
 from advisorchain.errors import StorageError
 from advisorchain.exchange import checked_conversation_id
-from advisorchain.memory.repositories._log import (
-    GRACE,
-    check_incarnation,
-    check_target,
-    check_writer,
+from advisorchain.memory.repositories._arguments import (
     checked_items,
     checked_number,
     checked_place,
@@ -27,17 +23,21 @@ from advisorchain.memory.repositories._log import (
     checked_text,
     checked_time,
     cursor,
-    is_over,
-    laned,
-    microseconds,
-    now,
-    numbered,
     page_of,
     position,
+)
+from advisorchain.memory.repositories._log_rules import (
+    GRACE,
+    check_incarnation,
+    check_target,
+    check_writer,
+    is_over,
+    laned,
+    numbered,
     replacement,
-    ticks,
 )
 from advisorchain.memory.repositories._memory_log import Lease, MemoryLog
+from advisorchain.memory.repositories._times import microseconds, now, ticks
 from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
 from advisorchain.messages import Message
 

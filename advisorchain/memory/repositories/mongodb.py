@@ -8,7 +8,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from advisorchain.exchange import MAX_ID_LENGTH, checked_conversation_id
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _arguments, _log_rules, _times
+from advisorchain.memory.repositories._arguments import (
+    LAST,
+    checked_items,
+    checked_number,
+    checked_place,
+    checked_prefix,
+    checked_retention,
+    checked_seconds,
+    checked_text,
+    checked_time,
+)
 from advisorchain.memory.repositories._mongodb import leases, writes
 from advisorchain.memory.repositories._mongodb.client import MongoHop, MongoStore
 from advisorchain.memory.repositories._mongodb.driver import Document
@@ -99,16 +110,16 @@ class MongoChatMemoryRepository:
         """Add messages at the end, all or none; see `ChatMemoryRepository.append`."""
         checked_conversation_id(conversation_id)
         batch = checked_batch(messages)
-        _log.checked_text(turn_id, "turn_id")
-        kept = _log.checked_retention(retention)
+        checked_text(turn_id, "turn_id")
+        kept = checked_retention(retention)
         turn = writes.Turn(conversation_id, batch, turn_id, expected, incarnation, token, kept)
         return await self._hop.run(lambda store: writes.append(store, turn), twice=True)
 
     async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:
         """Read what a policy needs; see `ChatMemoryRepository.recall`. Costs what the tail costs."""
         checked_conversation_id(conversation_id)
-        most = None if last is None else _log.checked_number(last, "last", least=0)
-        end = None if before is None else _log.checked_number(before, "before", least=0, most=_log.LAST)
+        most = None if last is None else checked_number(last, "last", least=0)
+        end = None if before is None else checked_number(before, "before", least=0, most=LAST)
 
         def work(store: MongoStore) -> Recall:
             for _ in store.tries():
@@ -126,7 +137,7 @@ class MongoChatMemoryRepository:
     ) -> Page[Entry]:
         """Entries by sequence; see `ChatMemoryRepository.page`."""
         checked_conversation_id(conversation_id)
-        most = _log.checked_number(limit, "limit", least=1)
+        most = checked_number(limit, "limit", least=1)
 
         def work(store: MongoStore) -> Page[Entry]:
             for _ in store.tries():
@@ -149,8 +160,8 @@ class MongoChatMemoryRepository:
     ) -> int:
         """Put these messages in place of all that are there; see `ChatMemoryRepository.replace`."""
         checked_conversation_id(conversation_id)
-        items = _log.checked_items(messages)
-        kept = _log.checked_retention(retention)
+        items = checked_items(messages)
+        kept = checked_retention(retention)
         return await self._hop.run(lambda store: writes.replace(store, conversation_id, items, expected, incarnation, kept))
 
     async def delete(self, conversation_id: str) -> bool:
@@ -171,36 +182,36 @@ class MongoChatMemoryRepository:
         """
         checked_conversation_id(conversation_id)
         checked_conversation_id(new_id)
-        place = _log.checked_place(at, "at")
+        place = checked_place(at, "at")
         return await self._hop.run(lambda store: fork(store, conversation_id, new_id, place))
 
     async def prune(self, *, before: datetime | None = None, prefix: str = "", limit: int = 1000) -> int:
         """Remove conversations that ended, or were not written to; see `ChatMemoryRepository.prune`."""
-        moment = _log.checked_time(before, "before")
-        within = _within(_log.checked_prefix(prefix, "prefix"))
-        most = _log.checked_number(limit, "limit", least=1)
+        moment = checked_time(before, "before")
+        within = _within(checked_prefix(prefix, "prefix"))
+        most = checked_number(limit, "limit", least=1)
         return await self._hop.run(lambda store: writes.prune(store, moment, within, most))
 
     async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Conversation]:
         """The conversations whose ids begin with `prefix`, by id; see `ChatMemoryRepository.conversations`."""
-        low = _log.checked_prefix(prefix, "prefix")
-        last = None if after is None else _log.checked_prefix(after, "after")
-        most = _log.checked_number(limit, "limit", least=1)
+        low = checked_prefix(prefix, "prefix")
+        last = None if after is None else checked_prefix(after, "after")
+        most = checked_number(limit, "limit", least=1)
         found = await self._hop.run(lambda store: _listed(store, _within(low, last), most + 1))
-        items, more = _log.page_of(found, most)
+        items, more = _arguments.page_of(found, most)
         return Page(items, items[-1].conversation_id if more else None)
 
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         checked_conversation_id(conversation_id)
-        _log.checked_text(owner, "owner")
-        length = _log.checked_seconds(seconds)
+        checked_text(owner, "owner")
+        length = checked_seconds(seconds)
         return await self._hop.run(lambda store: leases.acquire(store, conversation_id, owner, length), twice=True)
 
     async def release(self, conversation_id: str, token: int) -> None:
         """Give a lease back. A stale token does nothing."""
         checked_conversation_id(conversation_id)
-        number = _log.checked_number(token, "token", least=0, most=_log.LAST)
+        number = checked_number(token, "token", least=0, most=LAST)
         await self._hop.run(partial(leases.release, conversation_id=conversation_id, token=number), twice=True)
 
     async def aclose(self) -> None:
@@ -210,12 +221,12 @@ class MongoChatMemoryRepository:
 
 def _page(store: MongoStore, conversation_id: str, after: str | None, most: int, newest_first: bool) -> Page[Entry]:
     log = find(store, conversation_id).log
-    place = (_log.LAST if newest_first else 0) if after is None else _log.position(after, log.incarnation)
+    place = (LAST if newest_first else 0) if after is None else _arguments.position(after, log.incarnation)
     if place is None or not log.incarnation:
         return Page(())
-    items, more = _log.page_of(part(store, log, place, most + 1, newest_first), most)
+    items, more = _arguments.page_of(part(store, log, place, most + 1, newest_first), most)
     entries = tuple(entry_of(document) for document in items)
-    return Page(entries, _log.cursor(log.incarnation, entries[-1].sequence) if more else None)
+    return Page(entries, _arguments.cursor(log.incarnation, entries[-1].sequence) if more else None)
 
 
 def _listed(store: MongoStore, within: Document, most: int) -> list[Conversation]:
@@ -225,9 +236,9 @@ def _listed(store: MongoStore, within: Document, most: int) -> list[Conversation
 
 
 def _described(found: Document) -> Conversation:
-    updated = _log.moment(found["updated"])
-    expires = _log.expires_of(updated, found["ttl"])
-    return Conversation(found["conversation"], found["size"], _log.moment(found["created"]), updated, expires)
+    updated = _times.moment(found["updated"])
+    expires = _log_rules.expires_of(updated, found["ttl"])
+    return Conversation(found["conversation"], found["size"], _times.moment(found["created"]), updated, expires)
 
 
 def _within(prefix: str, after: str | None = None) -> Document:

@@ -32,7 +32,16 @@ from datetime import datetime
 from typing import Any, Final
 
 from advisorchain.errors import ConfigurationError, MissingExtraError, StorageError, kind_of
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _arguments, _times
+from advisorchain.memory.repositories._arguments import (
+    LAST,
+    checked_items,
+    checked_number,
+    checked_prefix,
+    checked_seconds,
+    checked_text,
+    checked_time,
+)
 from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
 from advisorchain.messages import Message
 
@@ -47,7 +56,7 @@ from advisorchain.memory.repositories._redis.lists import Listed, Lists
 from advisorchain.memory.repositories._redis.moves import Moves
 from advisorchain.memory.repositories._redis.rows import new_life, payload
 from advisorchain.memory.repositories._redis.scripts import ACQUIRE, APPEND, PAGE, RECALL, RELEASE
-from advisorchain.memory.repositories._redis.server import LAST, Server, kept, life, whole, written
+from advisorchain.memory.repositories._redis.server import LAST_IN_LANE, Server, kept, life, whole, written
 
 __all__ = ["RedisChatMemoryRepository"]
 
@@ -113,7 +122,7 @@ class RedisChatMemoryRepository:
         """Add messages at the end, all or none; see `ChatMemoryRepository.append`."""
         keys = self._server.keys(conversation_id)
         batch = checked_batch(messages)
-        _log.checked_text(turn_id, "turn_id")
+        checked_text(turn_id, "turn_id")
         begun, known, lease = life(incarnation), whole(expected, "expected", 0), whole(token, "token", 1)
         limits = kept(retention)
         if not batch:
@@ -128,8 +137,8 @@ class RedisChatMemoryRepository:
     async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:
         """Read what a policy needs; see `ChatMemoryRepository.recall`. Costs what the tail costs."""
         keys = self._server.keys(conversation_id)
-        most = "" if last is None else _log.checked_number(last, "last", least=0)
-        end = "" if before is None else _log.checked_number(before, "before", least=0, most=LAST)
+        most = "" if last is None else checked_number(last, "last", least=0)
+        end = "" if before is None else checked_number(before, "before", least=0, most=LAST_IN_LANE)
         found = self._server.entries.recalled(await self._server.ask(RECALL, keys[:2], most, end))
         return Recall(*found[:4], found.systems.in_force, found.question, found.summary)
 
@@ -138,15 +147,15 @@ class RedisChatMemoryRepository:
     ) -> Page[Entry]:
         """Entries by sequence; see `ChatMemoryRepository.page`."""
         keys = self._server.keys(conversation_id)
-        most = _log.checked_number(limit, "limit", least=1)
-        place, begun = (LAST if newest_first else 0), ""
+        most = checked_number(limit, "limit", least=1)
+        place, begun = (LAST_IN_LANE if newest_first else 0), ""
         if after is not None:
-            _log.position(after, 0)  # refuses what is no cursor
+            _arguments.position(after, 0)  # refuses what is no cursor
             incarnation, _, sequence = after.partition(".")
-            begun, place = str(int(incarnation)), min(int(sequence), LAST)
+            begun, place = str(int(incarnation)), min(int(sequence), LAST_IN_LANE)
         answer = await self._server.ask(PAGE, keys[:2], place, most + 1, "1" if newest_first else "", begun)
-        items, more = _log.page_of(self._server.entries.entries(answer[1:]), most)
-        return Page(items, _log.cursor(int(answer[0].split()[0]), items[-1].sequence) if more else None)
+        items, more = _arguments.page_of(self._server.entries.entries(answer[1:]), most)
+        return Page(items, _arguments.cursor(int(answer[0].split()[0]), items[-1].sequence) if more else None)
 
     async def replace(
         self,
@@ -162,7 +171,7 @@ class RedisChatMemoryRepository:
         Takes several trips: what is there is read, the new log is put together beside it, and takes its place if nothing was
         written meanwhile; else this begins anew.
         """
-        items = _log.checked_items(messages)
+        items = checked_items(messages)
         return await self._moves.replace(conversation_id, items, expected, incarnation, retention)
 
     async def delete(self, conversation_id: str) -> bool:
@@ -183,9 +192,9 @@ class RedisChatMemoryRepository:
         Looks at all of them, in parts, and removes each in a trip of its own; one that was cancelled has removed some. When
         `limit` was reached, a call with the same arguments goes on where this one stopped.
         """
-        moment = _log.checked_time(before, "before")
-        low = _log.checked_prefix(prefix, "prefix")
-        most = _log.checked_number(limit, "limit", least=1)
+        moment = checked_time(before, "before")
+        low = checked_prefix(prefix, "prefix")
+        most = checked_number(limit, "limit", least=1)
         after = self._pruned[2] if self._pruned[:2] == (low, moment) else None
         removed, self._pruned = 0, ("", None, None)
         walk = self._lists.walk(low, after)
@@ -205,15 +214,15 @@ class RedisChatMemoryRepository:
 
         Takes a few trips; those that come or go meanwhile may be in it or not.
         """
-        low = _log.checked_prefix(prefix, "prefix")
-        last = None if after is None else _log.checked_prefix(after, "after")
-        most = _log.checked_number(limit, "limit", least=1)
+        low = checked_prefix(prefix, "prefix")
+        last = None if after is None else checked_prefix(after, "after")
+        most = checked_number(limit, "limit", least=1)
         walk = self._lists.walk(low, last)
         found: list[Listed] = []
         while len(found) <= most and (listed := await self._lists.heads(await walk.next(min(most + 1 - len(found), 1000)))):
             now = await self._time()
             found += [row for row in listed if row.lives(now)]
-        items, more = _log.page_of(found, most)
+        items, more = _arguments.page_of(found, most)
         return Page(tuple(row.described() for row in items), items[-1].conversation_id if more else None)
 
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
@@ -222,16 +231,16 @@ class RedisChatMemoryRepository:
         The token of a lease that ran out counts for a day, while nobody else takes it.
         """
         keys = self._server.keys(conversation_id)
-        _log.checked_text(owner, "owner")
-        length = min(_log.checked_seconds(seconds), _LONGEST_LEASE)
+        checked_text(owner, "owner")
+        length = min(checked_seconds(seconds), _LONGEST_LEASE)
         stays = int(length * 1000) + _LEASE_KEPT
-        token = await self._server.ask(ACQUIRE, (keys.lease, keys.tokens), owner, _log.ticks(length), stays)
+        token = await self._server.ask(ACQUIRE, (keys.lease, keys.tokens), owner, _times.ticks(length), stays)
         return int(token) or None
 
     async def release(self, conversation_id: str, token: int) -> None:
         """Give a lease back. A stale token does nothing."""
         keys = self._server.keys(conversation_id)
-        given = _log.checked_number(token, "token", least=0, most=_log.LAST)
+        given = checked_number(token, "token", least=0, most=LAST)
         await self._server.run(RELEASE, [keys.lease], [given])
 
     async def aclose(self) -> None:

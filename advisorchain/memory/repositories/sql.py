@@ -9,7 +9,19 @@ from typing import Final
 
 from advisorchain.errors import ConfigurationError, MissingExtraError
 from advisorchain.exchange import checked_conversation_id
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _arguments, _log_rules, _times
+from advisorchain.memory.repositories._arguments import (
+    LAST,
+    MOST,
+    checked_items,
+    checked_number,
+    checked_place,
+    checked_prefix,
+    checked_retention,
+    checked_seconds,
+    checked_text,
+    checked_time,
+)
 from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
 from advisorchain.messages import Message
 
@@ -118,8 +130,8 @@ class SqlChatMemoryRepository:
         """Add messages at the end, all or none; see `ChatMemoryRepository.append`."""
         checked_conversation_id(conversation_id)
         batch = checked_batch(messages)
-        _log.checked_text(turn_id, "turn_id")
-        kept = _log.checked_retention(retention)
+        checked_text(turn_id, "turn_id")
+        kept = checked_retention(retention)
         if not batch:
             return (await self.recall(conversation_id, 0)).revision
         given = Append(conversation_id, batch, turn_id, expected, incarnation, token, kept)
@@ -132,8 +144,8 @@ class SqlChatMemoryRepository:
     async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:
         """Read what a policy needs; see `ChatMemoryRepository.recall`. Costs what the tail costs."""
         checked_conversation_id(conversation_id)
-        most = _log.MOST if last is None else _log.checked_number(last, "last", least=0)
-        end = _log.LAST if before is None else _log.checked_number(before, "before", least=0, most=_log.LAST)
+        most = MOST if last is None else checked_number(last, "last", least=0)
+        end = LAST if before is None else checked_number(before, "before", least=0, most=LAST)
 
         def work(link: Link, statements: Statements) -> Recall:
             return reading.recall(link, statements, self._known, conversation_id, most, end)
@@ -145,17 +157,17 @@ class SqlChatMemoryRepository:
     ) -> Page[Entry]:
         """Entries by sequence; see `ChatMemoryRepository.page`."""
         checked_conversation_id(conversation_id)
-        most = _log.checked_number(limit, "limit", least=1)
+        most = checked_number(limit, "limit", least=1)
         life = None if after is None else reading.life_of(after)
-        place = (_log.LAST if newest_first else 0) if after is None or life is None else _log.position(after, life)
+        place = (LAST if newest_first else 0) if after is None or life is None else _arguments.position(after, life)
 
         def work(link: Link, statements: Statements) -> Page[Entry]:
             wanted = self._known, conversation_id, place or 0, most + 1, newest_first
             incarnation, found = reading.page(link, statements, *wanted)
             if life not in (None, incarnation):
                 return Page(())
-            items, more = _log.page_of(found, most)
-            return Page(items, _log.cursor(incarnation, items[-1].sequence) if more else None)
+            items, more = _arguments.page_of(found, most)
+            return Page(items, _arguments.cursor(incarnation, items[-1].sequence) if more else None)
 
         return await self._database.run(work, harmless=True)
 
@@ -170,24 +182,26 @@ class SqlChatMemoryRepository:
     ) -> int:
         """Put these messages in place of all that are there; see `ChatMemoryRepository.replace`."""
         checked_conversation_id(conversation_id)
-        items = _log.checked_items(messages)
-        kept = _log.checked_retention(retention)
+        items = checked_items(messages)
+        kept = checked_retention(retention)
 
         def work(link: Link, statements: Statements) -> int:
             log = self._begun(link, statements, conversation_id)
             is_there = log.found.is_there
-            _log.check_incarnation(incarnation, log.found.incarnation if is_there else 0)
-            _log.check_writer(expected=expected, revision=log.found.revision if is_there else 0, lease=None, token=None)
+            _log_rules.check_incarnation(incarnation, log.found.incarnation if is_there else 0)
+            _log_rules.check_writer(
+                expected=expected, revision=log.found.revision if is_there else 0, lease=None, token=None
+            )
             if not items:
                 log.remove()
                 return 0
-            moment, stored = _log.now(), list[Entry]()
+            moment, stored = _times.now(), list[Entry]()
             if is_there:
-                _, stored = reading.page(link, statements, self._known, conversation_id, 0, _log.MOST, False)
+                _, stored = reading.page(link, statements, self._known, conversation_id, 0, MOST, False)
                 log.clear()
             else:
                 log.create(moment)
-            rows, systems = _log.laned(_log.replacement(stored, items, log.found.next_sequence, moment))
+            rows, systems = _log_rules.laned(_log_rules.replacement(stored, items, log.found.next_sequence, moment))
             log.put_turns(row.entry.turn_id for row in rows)
             return log.add(rows, first_of(systems), moment, kept)
 
@@ -215,7 +229,7 @@ class SqlChatMemoryRepository:
             if not log.found.is_there:
                 return False
             target = Log(link, statements, self._known, new_id)
-            _log.check_target(target.find().is_there)
+            _log_rules.check_target(target.find().is_there)
             target.remove()
             log.rename(new_id)
             return True
@@ -226,12 +240,12 @@ class SqlChatMemoryRepository:
         """Make `new_id` a conversation with the same entries; see `ChatMemoryRepository.fork`."""
         checked_conversation_id(conversation_id)
         checked_conversation_id(new_id)
-        place = _log.checked_place(at, "at")
+        place = checked_place(at, "at")
 
         def work(link: Link, statements: Statements) -> bool:
             log = self._begun(link, statements, conversation_id)
             target = Log(link, statements, self._known, new_id)
-            return log.found.is_there and log.copy_to(target, _log.LAST if place is None else place, _log.now())
+            return log.found.is_there and log.copy_to(target, LAST if place is None else place, _times.now())
 
         return await self._database.run(work, harmless=False)
 
@@ -240,10 +254,10 @@ class SqlChatMemoryRepository:
 
         Looks through all of the prefix; removes 20 in a transaction.
         """
-        moment = _log.checked_time(before, "before")
-        start = _log.checked_prefix(prefix, "prefix")
-        most = _log.checked_number(limit, "limit", least=1)
-        since = -_log.LAST if moment is None else moment
+        moment = checked_time(before, "before")
+        start = checked_prefix(prefix, "prefix")
+        most = checked_number(limit, "limit", least=1)
+        since = -LAST if moment is None else moment
 
         def candidates(link: Link, statements: Statements) -> list[int]:
             return reading.old(link, statements, start, since, most)
@@ -266,9 +280,9 @@ class SqlChatMemoryRepository:
 
     async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Conversation]:
         """The conversations whose ids begin with `prefix`, by id; see `ChatMemoryRepository.conversations`."""
-        start = _log.checked_prefix(prefix, "prefix")
-        last = None if after is None else _log.checked_prefix(after, "after")
-        most = _log.checked_number(limit, "limit", least=1)
+        start = checked_prefix(prefix, "prefix")
+        last = None if after is None else checked_prefix(after, "after")
+        most = checked_number(limit, "limit", least=1)
 
         def work(link: Link, statements: Statements) -> Page[Conversation]:
             return reading.listed(link, statements, start, last, most)
@@ -278,8 +292,8 @@ class SqlChatMemoryRepository:
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         checked_conversation_id(conversation_id)
-        _log.checked_text(owner, "owner")
-        length = _log.checked_seconds(seconds)
+        checked_text(owner, "owner")
+        length = checked_seconds(seconds)
 
         def work(link: Link, statements: Statements) -> int | None:
             return acquire(link, statements, conversation_id, owner, length)
@@ -289,7 +303,7 @@ class SqlChatMemoryRepository:
     async def release(self, conversation_id: str, token: int) -> None:
         """Give a lease back. A stale token does nothing."""
         checked_conversation_id(conversation_id)
-        held = _log.checked_number(token, "token", least=0)
+        held = checked_number(token, "token", least=0)
 
         def work(link: Link, statements: Statements) -> None:
             release(link, statements, conversation_id, held)

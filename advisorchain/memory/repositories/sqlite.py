@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from advisorchain.exchange import checked_conversation_id
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _arguments, _log_rules, _times
+from advisorchain.memory.repositories._arguments import (
+    checked_items,
+    checked_number,
+    checked_place,
+    checked_prefix,
+    checked_retention,
+    checked_seconds,
+    checked_text,
+    checked_time,
+)
 from advisorchain.memory.repositories._sqlite import rows
 from advisorchain.memory.repositories._sqlite.file import SqliteFile
 from advisorchain.memory.repository import Conversation, Entry, Page, Recall, Retention, checked_batch
@@ -70,21 +80,21 @@ class SqliteChatMemoryRepository:
         """Add messages at the end, all or none; see `ChatMemoryRepository.append`."""
         checked_conversation_id(conversation_id)
         batch = checked_batch(messages)
-        _log.checked_text(turn_id, "turn_id")
-        kept = _log.checked_retention(retention)
+        checked_text(turn_id, "turn_id")
+        kept = checked_retention(retention)
 
         def work(db: sqlite3.Connection) -> int:
             log = rows.find(db, conversation_id, self._now(), turn_id)
             if not batch:
                 return log.revision
-            _log.check_incarnation(incarnation, log.incarnation, log.ended)
+            _log_rules.check_incarnation(incarnation, log.incarnation, log.ended)
             if log.has_turn:
                 return log.revision
             lease = None if token is None else rows.lease_token(db, conversation_id)
-            _log.check_writer(expected=expected, revision=log.revision, lease=lease, token=token)
-            created = _log.now()
+            _log_rules.check_writer(expected=expected, revision=log.revision, lease=lease, token=token)
+            created = _times.now()
             systems = self._entries.systems(db, log).in_force
-            new = _log.numbered(batch, log.next_sequence, turn_id, created, systems)
+            new = _log_rules.numbered(batch, log.next_sequence, turn_id, created, systems)
             log = log if log.key else self._create(db, conversation_id, log, created)
             return self._write(db, log, new, created, kept)
 
@@ -93,8 +103,8 @@ class SqliteChatMemoryRepository:
     async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:
         """Read what a policy needs; see `ChatMemoryRepository.recall`. Costs what the tail costs."""
         checked_conversation_id(conversation_id)
-        most = -1 if last is None else _log.checked_number(last, "last", least=0)
-        end = rows.END if before is None else _log.checked_number(before, "before", least=0, most=rows.END)
+        most = -1 if last is None else checked_number(last, "last", least=0)
+        end = rows.END if before is None else checked_number(before, "before", least=0, most=rows.END)
 
         def work(db: sqlite3.Connection) -> Recall:
             log = rows.find(db, conversation_id, self._now())
@@ -111,15 +121,15 @@ class SqliteChatMemoryRepository:
     ) -> Page[Entry]:
         """Entries by sequence; see `ChatMemoryRepository.page`."""
         checked_conversation_id(conversation_id)
-        most = _log.checked_number(limit, "limit", least=1)
+        most = checked_number(limit, "limit", least=1)
 
         def work(db: sqlite3.Connection) -> Page[Entry]:
             log = rows.find(db, conversation_id, self._now())
-            place = (rows.END if newest_first else 0) if after is None else _log.position(after, log.incarnation)
+            place = (rows.END if newest_first else 0) if after is None else _arguments.position(after, log.incarnation)
             if place is None:
                 return Page(())
-            items, more = _log.page_of(self._entries.part(db, log, place, most + 1, newest_first), most)
-            return Page(items, _log.cursor(log.incarnation, items[-1].sequence) if more else None)
+            items, more = _arguments.page_of(self._entries.part(db, log, place, most + 1, newest_first), most)
+            return Page(items, _arguments.cursor(log.incarnation, items[-1].sequence) if more else None)
 
         return await self._file.run("BEGIN", work)
 
@@ -134,20 +144,20 @@ class SqliteChatMemoryRepository:
     ) -> int:
         """Put these messages in place of all that are there; see `ChatMemoryRepository.replace`."""
         checked_conversation_id(conversation_id)
-        items = _log.checked_items(messages)
-        kept = _log.checked_retention(retention)
+        items = checked_items(messages)
+        kept = checked_retention(retention)
 
         def work(db: sqlite3.Connection) -> int:
             log = rows.find(db, conversation_id, self._now())
-            _log.check_incarnation(incarnation, log.incarnation)
-            _log.check_writer(expected=expected, revision=log.revision, lease=None, token=None)
+            _log_rules.check_incarnation(incarnation, log.incarnation)
+            _log_rules.check_writer(expected=expected, revision=log.revision, lease=None, token=None)
             if not items:
                 rows.delete(db, log.key or log.ended_key)
                 return 0
-            created = _log.now()
+            created = _times.now()
             stored = self._entries.part(db, log, 0, log.size)
             self._entries.forget()
-            new = _log.laned(_log.replacement(stored, items, log.next_sequence, created))
+            new = _log_rules.laned(_log_rules.replacement(stored, items, log.next_sequence, created))
             log = rows.clear(db, log) if log.key else self._create(db, conversation_id, log, created)
             return self._write(db, log, new, created, kept)
 
@@ -175,7 +185,7 @@ class SqliteChatMemoryRepository:
             if not log.key:
                 return False
             target = rows.find(db, new_id, self._now())
-            _log.check_target(bool(target.key))
+            _log_rules.check_target(bool(target.key))
             rows.delete(db, target.ended_key)
             db.execute("UPDATE conversations SET id = ? WHERE key = ?", (new_id, log.key))
             return True
@@ -186,7 +196,7 @@ class SqliteChatMemoryRepository:
         """Make `new_id` a conversation with the same entries, copied in the file; see `ChatMemoryRepository.fork`."""
         checked_conversation_id(conversation_id)
         checked_conversation_id(new_id)
-        place = _log.checked_place(at, "at")
+        place = checked_place(at, "at")
         end = rows.END if place is None else place + 1
 
         def work(db: sqlite3.Connection) -> bool:
@@ -195,19 +205,19 @@ class SqliteChatMemoryRepository:
             if not any(lasts):
                 return False
             target = rows.find(db, new_id, self._now())
-            _log.check_target(bool(target.key))
-            systems, created = self._entries.systems(db, log, end), _log.now()
+            _log_rules.check_target(bool(target.key))
+            systems, created = self._entries.systems(db, log, end), _times.now()
             copy = rows.copy(db, log, self._create(db, new_id, target, created), lasts, systems)
-            rows.save(db, copy._replace(ttl=log.ttl, ends=_log.end_of(log.ttl, self._now())), created)
+            rows.save(db, copy._replace(ttl=log.ttl, ends=_log_rules.end_of(log.ttl, self._now())), created)
             return True
 
         return await self._file.run("BEGIN IMMEDIATE", work)
 
     async def prune(self, *, before: datetime | None = None, prefix: str = "", limit: int = 1000) -> int:
         """Remove conversations that ended, or were not written to, in one transaction; see `ChatMemoryRepository.prune`."""
-        moment = _log.checked_time(before, "before")
-        low = _log.checked_prefix(prefix, "prefix")
-        most = _log.checked_number(limit, "limit", least=1)
+        moment = checked_time(before, "before")
+        low = checked_prefix(prefix, "prefix")
+        most = checked_number(limit, "limit", least=1)
 
         def work(db: sqlite3.Connection) -> int:
             self._entries.forget()
@@ -217,18 +227,18 @@ class SqliteChatMemoryRepository:
 
     async def conversations(self, *, prefix: str = "", after: str | None = None, limit: int = 100) -> Page[Conversation]:
         """The conversations whose ids begin with `prefix`, by id; see `ChatMemoryRepository.conversations`."""
-        low = _log.checked_prefix(prefix, "prefix")
-        last = "" if after is None else _log.checked_prefix(after, "after")
-        most = _log.checked_number(limit, "limit", least=1)
+        low = checked_prefix(prefix, "prefix")
+        last = "" if after is None else checked_prefix(after, "after")
+        most = checked_number(limit, "limit", least=1)
         found = await self._file.run("BEGIN", lambda db: rows.listed(db, low, last, self._now(), most + 1))
-        items, more = _log.page_of(found, most)
+        items, more = _arguments.page_of(found, most)
         return Page(items, items[-1].conversation_id if more else None)
 
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         checked_conversation_id(conversation_id)
-        _log.checked_text(owner, "owner")
-        length = _log.checked_seconds(seconds)
+        checked_text(owner, "owner")
+        length = checked_seconds(seconds)
 
         def work(db: sqlite3.Connection) -> int | None:
             now = self._clock()
@@ -250,7 +260,7 @@ class SqliteChatMemoryRepository:
         """Give a lease back. A stale token does nothing."""
         checked_conversation_id(conversation_id)
         statement = "DELETE FROM leases WHERE conversation_id = ? AND token = ?"
-        given = (conversation_id, _log.checked_number(token, "token", least=0))
+        given = (conversation_id, checked_number(token, "token", least=0))
         await self._file.run("BEGIN IMMEDIATE", lambda db: db.execute(statement, given))
 
     async def aclose(self) -> None:
@@ -258,7 +268,7 @@ class SqliteChatMemoryRepository:
         await self._file.aclose()
 
     def _now(self) -> int:
-        return _log.ticks(self._clock())
+        return _times.ticks(self._clock())
 
     def _create(self, db: sqlite3.Connection, conversation_id: str, ended: rows.Found, created: datetime) -> rows.Found:
         return rows.create(db, conversation_id, created, self._now(), ended.ended_key)
@@ -267,12 +277,12 @@ class SqliteChatMemoryRepository:
         self,
         db: sqlite3.Connection,
         log: rows.Found,
-        new: tuple[Sequence[_log.Laned], Sequence[Entry]],
+        new: tuple[Sequence[_log_rules.Laned], Sequence[Entry]],
         created: datetime,
         retention: Retention | None,
     ) -> int:
         """Add a batch, remove what is too much, begin the time to live anew; returns the revision."""
         log = rows.add(db, log, *new)
-        log = rows.trim(db, log, _log.excess_of(log.spoken, retention))
-        ttl = _log.kept_ttl(retention, log.ttl)
-        return rows.save(db, log._replace(ttl=ttl, ends=_log.end_of(ttl, self._now())), created)
+        log = rows.trim(db, log, _log_rules.excess_of(log.spoken, retention))
+        ttl = _log_rules.kept_ttl(retention, log.ttl)
+        return rows.save(db, log._replace(ttl=ttl, ends=_log_rules.end_of(ttl, self._now())), created)

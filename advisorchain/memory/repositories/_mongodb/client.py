@@ -13,7 +13,6 @@ from anyio import CancelScope, CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
 from advisorchain.errors import StorageError, StoreMissingError
-from advisorchain.memory.repositories._log import ticks
 from advisorchain.memory.repositories._mongodb.driver import (
     BSONError,
     CodecOptions,
@@ -28,6 +27,7 @@ from advisorchain.memory.repositories._mongodb.driver import (
     Table,
 )
 from advisorchain.memory.repositories._mongodb.settings import check_numbers, checked_prefix, client_of, database_of
+from advisorchain.memory.repositories._times import ticks
 
 _T = TypeVar("_T")
 

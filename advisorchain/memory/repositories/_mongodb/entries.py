@@ -6,20 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from advisorchain.errors import MessageError, StorageError
-from advisorchain.memory.repositories._log import (
-    DECIDING,
-    LANES,
-    LAST,
-    SPOKEN,
-    SUMMARY,
-    Laned,
-    microseconds,
-    moment,
-    systems_at,
-)
+from advisorchain.memory.repositories._arguments import LAST
+from advisorchain.memory.repositories._log_rules import DECIDING, LANES, SPOKEN, SUMMARY, Laned, systems_at
 from advisorchain.memory.repositories._mongodb.client import MongoStore
 from advisorchain.memory.repositories._mongodb.driver import BulkWriteError, Document
 from advisorchain.memory.repositories._mongodb.head import Head, is_as_it_was
+from advisorchain.memory.repositories._times import microseconds, moment
 from advisorchain.memory.repository import Entry, Recall
 from advisorchain.messages import dump_message, load_message
 

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from itertools import islice
 from typing import Final, NamedTuple
 
-from advisorchain.memory.repositories import _log
-from advisorchain.memory.repositories._log import DECIDING, LAST, REPEATED, SPOKEN, SUMMARY, SystemsCut
+from advisorchain.memory.repositories import _log_rules, _times
+from advisorchain.memory.repositories._arguments import LAST
+from advisorchain.memory.repositories._log_rules import DECIDING, REPEATED, SPOKEN, SUMMARY, SystemsCut
 from advisorchain.memory.repositories._mongodb import entries
 from advisorchain.memory.repositories._mongodb.client import MongoStore
 from advisorchain.memory.repositories._mongodb.driver import ObjectId
@@ -38,7 +39,7 @@ def fork(store: MongoStore, conversation_id: str, new_id: str, at: int | None) -
         if cut is None:
             return False
         target = find(store, new_id)
-        _log.check_target(bool(target.log.incarnation))
+        _log_rules.check_target(bool(target.log.incarnation))
         if _copied(store, log, cut, new_id, target):
             return True
     return False  # not reached: the tries end with an error
@@ -52,8 +53,8 @@ def _cut(store: MongoStore, log: Head, end: int) -> _Cut | None:
         return None
     spoken, summary = lasts[SPOKEN], lasts.get(SUMMARY)
     systems = _systems_cut(store, log, end)
-    ends = _log.end_of(log.ttl, store.ticks())
-    now = _log.microseconds(_log.now())
+    ends = _log_rules.end_of(log.ttl, store.ticks())
+    now = _times.microseconds(_times.now())
     head = Head(
         ObjectId(),
         incarnation=new_number(),
@@ -79,7 +80,7 @@ def _systems_cut(store: MongoStore, log: Head, end: int) -> SystemsCut:
     ruling = entries.systems_before(store, log, LAST)
     if not ruling or ruling[-1].sequence < end:
         return SystemsCut(ruling)
-    return _log.systems_cut(entries.deciding_before(store, log, end))
+    return _log_rules.systems_cut(entries.deciding_before(store, log, end))
 
 
 def _copied(store: MongoStore, log: Head, cut: _Cut, new_id: str, target: Found) -> bool:

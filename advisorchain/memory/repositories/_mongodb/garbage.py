@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from advisorchain.memory.repositories._log import GRACE
+from advisorchain.memory.repositories._log_rules import GRACE
 from advisorchain.memory.repositories._mongodb.client import MongoStore
 from advisorchain.memory.repositories._mongodb.driver import DuplicateKeyError
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import secrets
 from typing import Any, Final, NamedTuple
 
-from advisorchain.memory.repositories._log import GRACE, LANES, LAST, is_over
+from advisorchain.memory.repositories._arguments import LAST
+from advisorchain.memory.repositories._log_rules import GRACE, LANES, is_over
 from advisorchain.memory.repositories._mongodb.client import MongoStore
 from advisorchain.memory.repositories._mongodb.driver import Document, DuplicateKeyError, ObjectId
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from advisorchain.memory.repositories._log import LAST, SPOKEN, excess_of, trim_ends
+from advisorchain.memory.repositories._arguments import LAST
+from advisorchain.memory.repositories._log_rules import SPOKEN, excess_of, trim_ends
 from advisorchain.memory.repositories._mongodb.client import MongoStore
 from advisorchain.memory.repositories._mongodb.driver import Document
 from advisorchain.memory.repositories._mongodb.entries import between, newest, used_lanes

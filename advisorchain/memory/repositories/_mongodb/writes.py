@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from advisorchain.errors import StorageError
-from advisorchain.memory.repositories import _log
-from advisorchain.memory.repositories._log import LANES, LAST, SPOKEN, SUMMARY, Laned
+from advisorchain.memory.repositories import _log_rules, _times
+from advisorchain.memory.repositories._arguments import LAST
+from advisorchain.memory.repositories._log_rules import LANES, SPOKEN, SUMMARY, Laned
 from advisorchain.memory.repositories._mongodb import entries
 from advisorchain.memory.repositories._mongodb.client import MOST_BYTES, MongoStore
 from advisorchain.memory.repositories._mongodb.driver import Document, ObjectId
@@ -45,11 +46,11 @@ def append(store: MongoStore, turn: Turn) -> int:
         log = found.log
         if not turn.batch:
             return log.revision
-        _log.check_incarnation(turn.incarnation, log.incarnation, found.ended)
+        _log_rules.check_incarnation(turn.incarnation, log.incarnation, found.ended)
         if log.incarnation and entries.has_turn(store, log, turn.turn_id):
             return log.revision
         lease = None if turn.token is None else token_of(store, turn.conversation_id)
-        _log.check_writer(expected=turn.expected, revision=log.revision, lease=lease, token=turn.token)
+        _log_rules.check_writer(expected=turn.expected, revision=log.revision, lease=lease, token=turn.token)
         try:
             after = _appended(store, log, turn, texts)
         except RemovedError:
@@ -64,17 +65,17 @@ def append(store: MongoStore, turn: Turn) -> int:
 
 def _remove_ended(store: MongoStore) -> None:
     """Remove a few conversations that ended long ago, as a new one comes: so that no more than a share of them has."""
-    for head in _heads(store, {"ends": {"$lt": store.ticks() - _log.GRACE}}, _SWEPT):
+    for head in _heads(store, {"ends": {"$lt": store.ticks() - _log_rules.GRACE}}, _SWEPT):
         _removed(store, Found(head))
 
 
 def _appended(store: MongoStore, log: Head, turn: Turn, texts: Sequence[str]) -> Head:
-    created = _log.now()
+    created = _times.now()
     speaks = any(isinstance(message, SystemMessage) for message in turn.batch)
     systems = entries.systems_before(store, log, LAST) if speaks else ()
-    rows, in_force = _log.numbered(turn.batch, log.next_sequence, turn.turn_id, created, systems)
+    rows, in_force = _log_rules.numbered(turn.batch, log.next_sequence, turn.turn_id, created, systems)
     made = entries.documents(rows, texts, log.next_place, log.question)
-    after = log.begun(_log.microseconds(created))._replace(
+    after = log.begun(_times.microseconds(created))._replace(
         size=log.size + len(made), flushed=log.next_sequence, pending=tuple(made)
     )
     if speaks:
@@ -86,8 +87,8 @@ def _written(
     store: MongoStore, log: Head, rows: Sequence[Laned], made: Sequence[Document], retention: Retention | None
 ) -> Head:
     """The head after a write of these entries at its end, apart from what is kept and where."""
-    ttl = _log.kept_ttl(retention, log.ttl)
-    ends = _log.end_of(ttl, store.ticks())
+    ttl = _log_rules.kept_ttl(retention, log.ttl)
+    ends = _log_rules.end_of(ttl, store.ticks())
     summaries = [row.entry.sequence for row in rows if row.lane == SUMMARY]
     return log._replace(
         revision=log.revision + 1,
@@ -97,7 +98,7 @@ def _written(
         summary=summaries[-1] if summaries else log.summary,
         ttl=ttl,
         ends=LAST if ends is None else ends,
-        updated=_log.microseconds(_log.now()),
+        updated=_times.microseconds(_times.now()),
     )
 
 
@@ -117,8 +118,8 @@ def replace(
     for _ in store.tries():
         found = find(store, conversation_id)
         log = found.log
-        _log.check_incarnation(incarnation, log.incarnation)
-        _log.check_writer(expected=expected, revision=log.revision, lease=None, token=None)
+        _log_rules.check_incarnation(incarnation, log.incarnation)
+        _log_rules.check_writer(expected=expected, revision=log.revision, lease=None, token=None)
         if not items:
             if _removed(store, found):
                 return 0
@@ -138,15 +139,15 @@ def replace(
 def _replaced(
     store: MongoStore, log: Head, items: Sequence[Message | Entry], retention: Retention | None
 ) -> tuple[Head, Sequence[Document], set[str]]:
-    created = _log.now()
+    created = _times.now()
     stored = [entries.entry_of(document) for document in entries.part(store, log, 0)] if log.incarnation else []
-    rows, in_force = _log.laned(_log.replacement(stored, items, log.next_sequence, created))
+    rows, in_force = _log_rules.laned(_log_rules.replacement(stored, items, log.next_sequence, created))
     texts = entries.texts_of(row.entry for row in rows)
     for place, (row, text) in enumerate(zip(rows, texts, strict=True)):
         _check_size(_size(text, row.entry.turn_id), f"`messages[{place}]` has")
     made = entries.documents(rows, texts, 0, 0)
     turn_ids = {row.entry.turn_id for row in rows} | (entries.turn_ids(store, log) if log.incarnation else set())
-    empty = log.begun(_log.microseconds(created))._replace(
+    empty = log.begun(_times.microseconds(created))._replace(
         log=new_number(), starts=(0,) * len(LANES), first_place=0, next_place=0, question=0, summary=0
     )
     after = _ruled(empty, in_force)._replace(size=len(made), flushed=log.next_sequence, pending=tuple(made))
@@ -170,7 +171,7 @@ def rename(store: MongoStore, conversation_id: str, new_id: str) -> bool:
         if not found.log.incarnation:
             return False
         target = find(store, new_id)
-        _log.check_target(bool(target.log.incarnation))
+        _log_rules.check_target(bool(target.log.incarnation))
         if _removed(store, target) and move(store, conversation_id, found.log, new_id):
             return True
     return False  # not reached: the tries end with an error

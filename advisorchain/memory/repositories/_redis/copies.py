@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from advisorchain.memory.repositories._log import DECIDING, REPEATED, SPOKEN, SUMMARY
+from advisorchain.memory.repositories._log_rules import DECIDING, REPEATED, SPOKEN, SUMMARY
 from advisorchain.memory.repositories._redis.lua import LANE
 from advisorchain.memory.repositories._redis.move_scripts import DUMP, PLANT, STAGE
 from advisorchain.memory.repositories._redis.rows import Keys, new_life

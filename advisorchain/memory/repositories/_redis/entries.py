@@ -7,7 +7,8 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 from advisorchain.errors import MessageError, StorageError
-from advisorchain.memory.repositories._log import SystemsCut, moment, systems_cut
+from advisorchain.memory.repositories._log_rules import SystemsCut, systems_cut
+from advisorchain.memory.repositories._times import moment
 from advisorchain.memory.repository import Entry
 from advisorchain.messages import load_message
 

@@ -7,10 +7,11 @@ from typing import Any, Final, NamedTuple
 
 from coredis import PureToken
 
-from advisorchain.memory.repositories._log import expires_of, is_over, moment
+from advisorchain.memory.repositories._log_rules import expires_of, is_over
 from advisorchain.memory.repositories._redis.clients import Clients
 from advisorchain.memory.repositories._redis.rows import Slot, all_slots, keys_of
 from advisorchain.memory.repositories._redis.scripts import TIME
+from advisorchain.memory.repositories._times import moment
 from advisorchain.memory.repository import Conversation
 
 __all__ = ["Listed", "Lists"]

@@ -7,13 +7,14 @@ from typing import Any, Final, NamedTuple
 
 from anyio import CancelScope
 
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _log_rules, _times
+from advisorchain.memory.repositories._arguments import checked_place
 from advisorchain.memory.repositories._redis.clients import Value
 from advisorchain.memory.repositories._redis.copies import TRIES, copied, planted, staged
 from advisorchain.memory.repositories._redis.move_scripts import FORK, RENAME, REPLACE
 from advisorchain.memory.repositories._redis.rows import Keys, new_life, new_name, planned, same_slot, systems_text
 from advisorchain.memory.repositories._redis.scripts import CHANGED, DELETE, LOST, PAGE, RECALL
-from advisorchain.memory.repositories._redis.server import LAST, Server, kept, life, says, whole, written
+from advisorchain.memory.repositories._redis.server import LAST_IN_LANE, Server, kept, life, says, whole, written
 from advisorchain.memory.repository import Entry, Retention
 from advisorchain.messages import Message
 
@@ -60,8 +61,8 @@ class Moves:
             return 0
         for _ in range(TRIES):
             found = await self._leading(keys, len(items))
-            _log.check_incarnation(incarnation, found.incarnation)
-            _log.check_writer(expected=expected, revision=found.revision, lease=None, token=None)
+            _log_rules.check_incarnation(incarnation, found.incarnation)
+            _log_rules.check_writer(expected=expected, revision=found.revision, lease=None, token=None)
             answer = await self._put(keys, conversation_id, found, items, limits)
             if isinstance(answer, int):
                 self._server.entries.forget()
@@ -89,10 +90,10 @@ class Moves:
     async def fork(self, conversation_id: str, new_id: str, at: int | None) -> bool:
         """Make a copy, whole or up to a sequence."""
         keys, target = self._server.keys(conversation_id), self._server.keys(new_id)
-        place = _log.checked_place(at, "at")
+        place = checked_place(at, "at")
         fork = self._fork_apart if await self._apart(keys, target) else self._fork_there
         for _ in range(TRIES):
-            cut = None if place is None else await self._cut(keys, min(place, LAST - 1))
+            cut = None if place is None else await self._cut(keys, min(place, LAST_IN_LANE - 1))
             answer = await fork(keys, target, new_id, cut)
             if not says(answer, CHANGED) and not says(answer, LOST):
                 return bool(written(answer))
@@ -122,8 +123,8 @@ class Moves:
     async def _put(
         self, keys: Keys, conversation_id: str, found: _Leading, items: Sequence[Message | Entry], limits: tuple[str, str]
     ) -> Any:
-        new = _log.replacement(found.entries, items, found.next_sequence, _log.moment(found.now))
-        plan, name = planned(*_log.laned(new)), new_name()
+        new = _log_rules.replacement(found.entries, items, found.next_sequence, _times.moment(found.now))
+        plan, name = planned(*_log_rules.laned(new)), new_name()
         places = keys.staged(name)
         await staged(self._server, places, plan.rows, [(score, turn) for turn, score in plan.turns.items()])
         head: list[Value] = [len(plan.rows), plan.spoken, plan.next_sequence, plan.systems, plan.question, plan.summary]
@@ -146,7 +147,7 @@ class Moves:
         if source is None:
             return 0
         if cut is None:
-            copy = source.cut(LAST, source.head["systems"], ())
+            copy = source.cut(LAST_IN_LANE, source.head["systems"], ())
         elif (str(cut.life), str(cut.edit)) != (source.head["inc"], source.head["edit"]):
             return [CHANGED]
         else:

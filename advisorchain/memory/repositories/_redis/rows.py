@@ -15,8 +15,9 @@ from urllib.parse import quote
 from zlib import crc32
 
 from advisorchain.errors import StorageError
-from advisorchain.memory.repositories._log import SPOKEN, SUMMARY, Laned, microseconds
+from advisorchain.memory.repositories._log_rules import SPOKEN, SUMMARY, Laned
 from advisorchain.memory.repositories._redis.lua import LANE
+from advisorchain.memory.repositories._times import microseconds
 from advisorchain.memory.repository import Entry
 from advisorchain.messages import Message, SystemMessage, dump_message
 

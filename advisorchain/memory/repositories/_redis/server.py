@@ -7,16 +7,17 @@ from typing import Any, Final
 
 from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.exchange import checked_conversation_id
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _log_rules, _times
+from advisorchain.memory.repositories._arguments import LAST, checked_number, checked_retention
 from advisorchain.memory.repositories._redis.clients import Clients, Value
 from advisorchain.memory.repositories._redis.entries import EntryReader
 from advisorchain.memory.repositories._redis.lua import LANE, Script
 from advisorchain.memory.repositories._redis.rows import Keys, keys_of
 from advisorchain.memory.repositories._redis.scripts import DELETED, LEASE_LOST, OCCUPIED
 
-__all__ = ["LAST", "Server", "kept", "life", "says", "whole", "written"]
+__all__ = ["LAST_IN_LANE", "Server", "kept", "life", "says", "whole", "written"]
 
-LAST: Final = LANE - 1  # behind every sequence
+LAST_IN_LANE: Final = LANE - 1  # behind every sequence
 
 
 class Server:
@@ -45,7 +46,7 @@ class Server:
 
     def now(self) -> str:
         """What the clock that was given tells, in microseconds; empty for the server's own."""
-        return "" if self._clock is None else str(_log.ticks(self._clock()))
+        return "" if self._clock is None else str(_times.ticks(self._clock()))
 
     async def ask(self, script: Script, keys: Sequence[str], *given: Value) -> Any:
         """What a script answers that wants the time first."""
@@ -64,11 +65,11 @@ def written(answer: Any, *, expected: int | None = None, token: int | None = Non
         return answer
     code = answer[0]
     if code == DELETED:
-        _log.check_incarnation(1, 0)
+        _log_rules.check_incarnation(1, 0)
     if code == OCCUPIED:
-        _log.check_target(True)
+        _log_rules.check_target(True)
     lease, found = (None, expected) if code == LEASE_LOST else (token, answer[-1])
-    _log.check_writer(expected=expected, revision=found or 0, lease=lease, token=token)
+    _log_rules.check_writer(expected=expected, revision=found or 0, lease=lease, token=token)
     raise AssertionError(f"a script answered {answer}")
 
 
@@ -79,19 +80,19 @@ def says(answer: Any, code: int) -> bool:
 
 def life(incarnation: object) -> str:
     """An incarnation to compare with; empty: any will do. InvalidInputError when it is none."""
-    number = 0 if incarnation is None else _log.checked_number(incarnation, "incarnation", least=0, most=_log.LAST)
+    number = 0 if incarnation is None else checked_number(incarnation, "incarnation", least=0, most=LAST)
     return str(number) if number else ""
 
 
 def whole(value: object, name: str, least: int) -> str:
     """A number to compare with; empty: any will do. InvalidInputError when it is none."""
-    return "" if value is None else str(_log.checked_number(value, name, least=least, most=_log.LAST))
+    return "" if value is None else str(checked_number(value, name, least=least, most=LAST))
 
 
 def kept(retention: object) -> tuple[str, str]:
     """As scripts take them: the time to live in microseconds (empty: as it is; "0": none), `max_messages` (empty: any)."""
-    given = _log.checked_retention(retention)
+    given = checked_retention(retention)
     if given is None:
         return "", ""
-    ttl = "" if given.ttl is None else str(_log.kept_ttl(given) or 0)
+    ttl = "" if given.ttl is None else str(_log_rules.kept_ttl(given) or 0)
     return ttl, "" if given.max_messages is None else str(given.max_messages)

@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine
 
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _log_rules, _times
+from advisorchain.memory.repositories._arguments import LAST
 from advisorchain.memory.repositories._sql.errors import is_duplicate
 from advisorchain.memory.repositories._sql.link import Link
 from advisorchain.memory.repositories._sql.reading import Known
@@ -50,7 +51,7 @@ class Append(NamedTuple):
             and "system" not in roles
             and (roles[0] == "user" or "user" not in roles)
             and (self.retention is None or self.retention.max_messages is None)
-            and all(each is None or (each.__class__ is int and 0 <= each < _log.LAST) for each in given)
+            and all(each is None or (each.__class__ is int and 0 <= each < LAST) for each in given)
         )
 
     def _whole(self, link: Link, statements: Statements, engine: Engine) -> int | None:
@@ -70,10 +71,10 @@ class Append(NamedTuple):
         )
         given: dict[str, Any] = {f"message{place}": dump_message(message) for place, message in enumerate(self.batch)}
         given |= {f"asked{place}": asked for place, asked in enumerate(places)}
-        given |= {"id": self.conversation_id, "turn_id": self.turn_id, "updated": _log.microseconds(_log.now())}
+        given |= {"id": self.conversation_id, "turn_id": self.turn_id, "updated": _times.microseconds(_times.now())}
         given |= {"asked": asked, "expected": self.expected, "begun": self.incarnation, "token": self.token}
         try:
-            rows = link.rows(statements.turn(form), {**given, "ttl": _log.kept_ttl(self.retention)})
+            rows = link.rows(statements.turn(form), {**given, "ttl": _log_rules.kept_ttl(self.retention)})
         except Exception as error:
             if is_duplicate(engine, error):  # the turn is there
                 return None
@@ -84,12 +85,12 @@ class Append(NamedTuple):
 
     def _by_parts(self, link: Link, statements: Statements, known: Known, engine: Engine) -> int:
         log, lease = self._begun(link, statements, known)
-        found, created = log.found, _log.now()
+        found, created = log.found, _times.now()
         ended = found.incarnation if found.is_over else 0
-        _log.check_incarnation(self.incarnation, found.incarnation if found.is_there else 0, ended)
+        _log_rules.check_incarnation(self.incarnation, found.incarnation if found.is_there else 0, ended)
         if found.is_there:
             self._put_turn(log, engine)
-        _log.check_writer(
+        _log_rules.check_writer(
             expected=self.expected, revision=found.revision if found.is_there else 0, lease=lease, token=self.token
         )
         if not found.is_there:
@@ -97,7 +98,7 @@ class Append(NamedTuple):
             log.put_turn(self.turn_id)
         speaks = any(message.role == "system" for message in self.batch)
         before = log.systems() if speaks else ()
-        rows, systems = _log.numbered(self.batch, log.found.next_sequence, self.turn_id, created, before)
+        rows, systems = _log_rules.numbered(self.batch, log.found.next_sequence, self.turn_id, created, before)
         return log.add(rows, first_of(systems) if speaks else log.found.systems, created, self.retention)
 
     def _begun(self, link: Link, statements: Statements, known: Known) -> tuple[Log, int | None]:

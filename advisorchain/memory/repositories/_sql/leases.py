@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisorchain.memory.repositories import _log
+from advisorchain.memory.repositories import _times
 from advisorchain.memory.repositories._sql.link import Link
 from advisorchain.memory.repositories._sql.statements import Statements
 
@@ -11,7 +11,7 @@ _LONGEST = 1e9  # seconds; longer leases are as good as endless, and their ends 
 
 def acquire(link: Link, statements: Statements, conversation_id: str, owner: str, seconds: float) -> int | None:
     """Take or renew the lease; its token, or None: another owner has it."""
-    given = {"id": conversation_id, "owner": owner, "length": _log.ticks(min(seconds, _LONGEST))}
+    given = {"id": conversation_id, "owner": owner, "length": _times.ticks(min(seconds, _LONGEST))}
     seen = link.rows(statements.lease, given)
     if seen and seen[0][2] and seen[0][1] != owner:  # as most who ask again and again find it
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import CTE, ColumnElement, Executable, Select, Subquery, bindparam, case, func, or_, select, union_all
 
-from advisorchain.memory.repositories._log import DECIDING, LANES, SPOKEN, SUMMARY
+from advisorchain.memory.repositories._log_rules import DECIDING, LANES, SPOKEN, SUMMARY
 from advisorchain.memory.repositories._sql.words import ALWAYS, COLUMNS, Compiled, Statement, Words, fixed, number
 
 

@@ -8,8 +8,8 @@ from threading import Lock
 from typing import Any, Final, Literal
 
 from advisorchain.errors import MessageError, StorageError
-from advisorchain.memory.repositories import _log
-from advisorchain.memory.repositories._log import SUMMARY
+from advisorchain.memory.repositories import _arguments, _log_rules, _times
+from advisorchain.memory.repositories._log_rules import SUMMARY
 from advisorchain.memory.repositories._sql.link import Link
 from advisorchain.memory.repositories._sql.statements import Statements
 from advisorchain.memory.repository import Conversation, Entry, Page, Recall
@@ -45,7 +45,7 @@ class Known:
         except MessageError as error:
             raise StorageError(f"entry {sequence} in `{self._store}` cannot be read: {error}") from None
         kind: Literal["message", "summary"] = "summary" if lane == SUMMARY else "message"
-        entry = Entry(sequence, turn_id, message, _log.moment(created), kind, covers)
+        entry = Entry(sequence, turn_id, message, _times.moment(created), kind, covers)
         if len(text) <= self._MOST:
             self._keep((incarnation, sequence), (created, entry))
         return entry
@@ -97,7 +97,7 @@ def _older_systems(
             break
         most *= 8
     now = link.rows(statements.found, {"id": conversation_id})
-    return _log.systems_at(entries) if now and tuple(now[0][:2]) == (incarnation, revision) else None
+    return _log_rules.systems_at(entries) if now and tuple(now[0][:2]) == (incarnation, revision) else None
 
 
 def page(
@@ -115,13 +115,13 @@ def page(
 
 def listed(link: Link, statements: Statements, prefix: str, after: str | None, limit: int) -> Page[Conversation]:
     """The conversations whose ids begin with `prefix`, behind `after`."""
-    end = _log.behind(prefix)
+    end = _arguments.behind(prefix)
     is_behind = after is not None and after >= prefix
     given = {"lowest": after if is_behind else prefix, "highest": end, "most": limit + 1}
     rows = link.rows(statements.listed(bounded=end is not None, behind=is_behind), given)
-    found, more = _log.page_of(rows, limit)
+    found, more = _arguments.page_of(rows, limit)
     items = tuple(
-        Conversation(name, count, _log.moment(made), _log.moment(new), _log.expires_of(_log.moment(new), ttl))
+        Conversation(name, count, _times.moment(made), _times.moment(new), _log_rules.expires_of(_times.moment(new), ttl))
         for name, count, made, new, ttl in found
     )
     return Page(items, items[-1].conversation_id if more else None)
@@ -129,12 +129,12 @@ def listed(link: Link, statements: Statements, prefix: str, after: str | None, l
 
 def old(link: Link, statements: Statements, prefix: str, before: int, limit: int) -> list[int]:
     """The incarnations of conversations whose time has run out, or that were not written to since `before`."""
-    end = _log.behind(prefix)
+    end = _arguments.behind(prefix)
     given = {"lowest": prefix, "highest": end, "before": before, "most": limit}
     return [row[0] for row in link.rows(statements.old(bounded=end is not None), given)]
 
 
 def life_of(after: object) -> int:
     """The incarnation that a cursor speaks of; InvalidInputError when it is no cursor."""
-    _log.position(after, -1)
+    _arguments.position(after, -1)
     return int(str(after).partition(".")[0])

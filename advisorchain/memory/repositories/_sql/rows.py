@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from advisorchain.memory.repositories import _log
-from advisorchain.memory.repositories._log import LANES, SPOKEN, SUMMARY, Laned
+from advisorchain.memory.repositories import _log_rules, _times
+from advisorchain.memory.repositories._arguments import MOST
+from advisorchain.memory.repositories._log_rules import LANES, SPOKEN, SUMMARY, Laned
 from advisorchain.memory.repositories._sql.link import Link
 from advisorchain.memory.repositories._sql.reading import Known
 from advisorchain.memory.repositories._sql.statements import Statements
@@ -65,7 +66,7 @@ class Log:
     def create(self, created: datetime, *, revision: int = 0, ttl: int | None = None) -> Found:
         """A new conversation without entries, in place of one whose time has run out."""
         self.remove()
-        moment, incarnation = _log.microseconds(created), new_incarnation()
+        moment, incarnation = _times.microseconds(created), new_incarnation()
         row = {"incarnation": incarnation, "id": self.id, "revision": revision, "count": 0, "next_sequence": 1, "systems": 0}
         row |= {"question": 0, "summary": 0, "created": moment, "updated": moment, "spoken": 0}
         self.link.run(self._statements.create, {**row, "ttl": ttl})
@@ -112,10 +113,10 @@ class Log:
             systems=systems,
             question=question,
             summary=summary,
-            ttl=_log.kept_ttl(retention, log.ttl),
+            ttl=_log_rules.kept_ttl(retention, log.ttl),
         )
-        self._move(_log.microseconds(updated))
-        self._trim(_log.excess_of(self.found.spoken, retention))
+        self._move(_times.microseconds(updated))
+        self._trim(_log_rules.excess_of(self.found.spoken, retention))
         return self.found.revision
 
     def _record(self, entry: Entry, lane: int, question: int) -> dict[str, Any]:
@@ -124,7 +125,7 @@ class Log:
             "lane": lane,
             "sequence": entry.sequence,
             "turn_id": entry.turn_id,
-            "created": _log.microseconds(entry.created),
+            "created": _times.microseconds(entry.created),
             "covers": entry.covers,
             "question": question,
             "message": dump_message(entry.message),
@@ -145,7 +146,7 @@ class Log:
         at = self.link.rows(self._statements.spoken_at, {**mine, "offset": excess})
         asked = self.link.rows(self._statements.question_from, {**mine, "lowest": at[0][0]}) if at else ()
         cut = asked[0][0] if asked else self.found.question
-        ends = _log.trim_ends(cut, self.found.systems, self.found.summary)
+        ends = _log_rules.trim_ends(cut, self.found.systems, self.found.summary)
         removed = [
             self.link.run(self._statements.clear_lane, {**mine, "lane": lane, "highest": end})
             for lane, end in zip(LANES, ends, strict=True)
@@ -185,7 +186,7 @@ class Log:
         lanes = {row[0]: row[1:] for row in self.link.rows(self._statements.copied, mine)}
         if not lanes:
             return False
-        _log.check_target(target.find().is_there)
+        _log_rules.check_target(target.find().is_there)
         copy = target.create(created, ttl=self.found.ttl)
         for statement in (self._statements.copy, self._statements.copy_turns):
             self.link.run(statement, {**mine, "target": copy.incarnation})
@@ -200,7 +201,7 @@ class Log:
             question=lanes.get(SPOKEN, none)[2],
             summary=lanes.get(SUMMARY, none)[1],
         )
-        target._move(_log.microseconds(created))
+        target._move(_times.microseconds(created))
         return True
 
     def _cut_systems(self, end: int, target: int) -> Sequence[Entry]:
@@ -209,8 +210,8 @@ class Log:
         if not in_force or in_force[-1].sequence < end:
             return in_force
         incarnation = self.found.incarnation
-        older = self.link.rows(self._statements.deciding, {"conversation": incarnation, "before": end, "most": _log.MOST})
-        cut = _log.systems_cut(self._known.entry(incarnation, row) for row in older)
+        older = self.link.rows(self._statements.deciding, {"conversation": incarnation, "before": end, "most": MOST})
+        cut = _log_rules.systems_cut(self._known.entry(incarnation, row) for row in older)
         for entry in cut.repeated:
             self.link.run(self._statements.repeated, {"target": target, "place": entry.sequence})
         return cut.in_force

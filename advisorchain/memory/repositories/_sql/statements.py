@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-from advisorchain.memory.repositories._log import DECIDING, LANES, REPEATED, SPOKEN
+from advisorchain.memory.repositories._log_rules import DECIDING, LANES, REPEATED, SPOKEN
 from advisorchain.memory.repositories._sql.queries import Queries
 from advisorchain.memory.repositories._sql.tables import Tables
 from advisorchain.memory.repositories._sql.turn import WholeTurns

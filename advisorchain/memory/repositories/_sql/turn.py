@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import BigInteger, ColumnElement, Executable, bindparam, exists, insert, select, update, values
 from sqlalchemy.sql.expression import column
 
-from advisorchain.memory.repositories._log import SPOKEN
+from advisorchain.memory.repositories._log_rules import SPOKEN
 from advisorchain.memory.repositories._sql.words import ALWAYS, Statement, Words, fixed, number
 
 

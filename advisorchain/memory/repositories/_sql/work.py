@@ -16,7 +16,6 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
 from advisorchain.errors import StorageError
-from advisorchain.memory.repositories._log import ticks
 from advisorchain.memory.repositories._sql import errors
 from advisorchain.memory.repositories._sql.engine import Limits, checked_engine, made_engine
 from advisorchain.memory.repositories._sql.errors import Trouble
@@ -25,6 +24,7 @@ from advisorchain.memory.repositories._sql.pool import Links
 from advisorchain.memory.repositories._sql.schema import check_version, kind_of_database, make_tables, version_of
 from advisorchain.memory.repositories._sql.statements import Statements
 from advisorchain.memory.repositories._sql.tables import tables
+from advisorchain.memory.repositories._times import ticks
 
 _T = TypeVar("_T")
 

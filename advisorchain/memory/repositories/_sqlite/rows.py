@@ -9,24 +9,22 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from advisorchain.errors import MessageError, StorageError
-from advisorchain.memory.repositories._log import (
+from advisorchain.memory.repositories._arguments import LAST, behind
+from advisorchain.memory.repositories._log_rules import (
     DECIDING,
     GRACE,
     LANES,
-    LAST,
     REPEATED,
     SPOKEN,
     SUMMARY,
     Laned,
     SystemsCut,
-    behind,
     expires_of,
     is_over,
-    microseconds,
-    moment,
     systems_cut,
     trim_ends,
 )
+from advisorchain.memory.repositories._times import microseconds, moment
 from advisorchain.memory.repository import Conversation, Entry
 from advisorchain.messages import dump_message, load_message
 

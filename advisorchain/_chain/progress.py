@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from advisorchain._steps import Step
+from advisorchain._chain.steps import Step
 from advisorchain.advisor import TextTransform
 from advisorchain.aggregate import Fold, carrying
 from advisorchain.errors import AdvisorContractError

@@ -8,8 +8,8 @@ from types import TracebackType
 
 from anyio import current_time, get_cancelled_exc_class, move_on_after
 
-from advisorchain._run import Run, status_of
-from advisorchain._sources import Opened
+from advisorchain._chain.run import Run, status_of
+from advisorchain._chain.sources import Opened
 from advisorchain.errors import CallTimeoutError, StreamError
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.telemetry import ChainLog

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from advisorchain._explain.rows import effects, may_answer
-from advisorchain._rule_book import Chain, Finding, Has, Placed, Rule, RuleBook, above, below, names_of, told
+from advisorchain._lint.rule_book import Chain, Finding, Has, Placed, Rule, RuleBook, above, below, names_of, told
 
 __all__ = ["BOOK"]
 

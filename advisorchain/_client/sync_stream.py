@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from anyio import CancelScope, Event
 
-from advisorchain._answers import ClientStream, TypedResponse, TypedStream, no_output
-from advisorchain._worker import Worker
+from advisorchain._client.answers import ClientStream, TypedResponse, TypedStream, no_output
+from advisorchain._client.worker import Worker
 from advisorchain.errors import StreamError
 from advisorchain.exchange import ChatChunk, ChatResponse
 

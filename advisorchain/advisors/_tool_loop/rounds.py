@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from advisorchain.advisors._tool_batch import Batch
-from advisorchain.advisors._tool_endings import Ending, content_of, shown_again
-from advisorchain.advisors._tool_limits import Counts
-from advisorchain.advisors._tool_nesting import check_depth
-from advisorchain.advisors._tool_pause import LoopStart, ToolPause
-from advisorchain.advisors._tool_settings import LoopSettings
+from advisorchain.advisors._tool_loop.batch import Batch
+from advisorchain.advisors._tool_loop.endings import Ending, content_of, shown_again
+from advisorchain.advisors._tool_loop.limits import Counts
+from advisorchain.advisors._tool_loop.nesting import check_depth
+from advisorchain.advisors._tool_loop.pause import LoopStart, ToolPause
+from advisorchain.advisors._tool_loop.settings import LoopSettings
 from advisorchain.errors import ConfigurationError, InvalidInputError, LimitExceededError, ToolArgumentsError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, Part, ToolCall, ToolMessage, Usage

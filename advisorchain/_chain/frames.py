@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeAlias
 
-from advisorchain._progress import Progress, transformed
-from advisorchain._run import Run, status_of
-from advisorchain._sources import AroundSource, ModelSource, Opened, Opening, Source, no_request, rebound
-from advisorchain._steps import Step
-from advisorchain._unwind import closed, is_noted, note, unwind
+from advisorchain._chain.progress import Progress, transformed
+from advisorchain._chain.run import Run, status_of
+from advisorchain._chain.sources import AroundSource, ModelSource, Opened, Opening, Source, no_request, rebound
+from advisorchain._chain.steps import Step
+from advisorchain._chain.unwind import closed, is_noted, note, unwind
 from advisorchain.advisor import Outcome, StreamItem, TextTransform
 from advisorchain.aggregate import as_chunk, merged_context
 from advisorchain.errors import AdvisorContractError, StreamTextWarning

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from advisorchain._values import CONFIG, Text, clear_errors, explain, utf8
 from advisorchain.advisor import HIGHEST_PRECEDENCE, AdvisorLike, BaseAdvisor
-from advisorchain.advisors._tool_failures import error_result
+from advisorchain.advisors._tool_loop.failures import error_result
 from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, Usage

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from advisorchain.advisors._tool_pause import LoopStart
+from advisorchain.advisors._tool_loop.pause import LoopStart
 from advisorchain.exchange import ChatRequest
 from advisorchain.tools import checked_tools
 

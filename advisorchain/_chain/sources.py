@@ -8,9 +8,9 @@ from typing import Any, Final, Protocol
 
 from anyio import CancelScope, current_effective_deadline
 
-from advisorchain._progress import Progress
-from advisorchain._run import Run
-from advisorchain._steps import Step
+from advisorchain._chain.progress import Progress
+from advisorchain._chain.run import Run
+from advisorchain._chain.steps import Step
 from advisorchain.advisor import StreamItem
 from advisorchain.aggregate import Fold, as_chunk, carrying, merged_context
 from advisorchain.errors import AdvisorContractError, ModelResponseError, dropped, kind_of

@@ -8,8 +8,8 @@ from secrets import token_hex
 
 from anyio import move_on_after
 
-from advisorchain.advisors._tool_failures import error_result
-from advisorchain.advisors._tool_span import ToolSpan
+from advisorchain.advisors._tool_loop.failures import error_result
+from advisorchain.advisors._tool_loop.span import ToolSpan
 from advisorchain.errors import ToolArgumentsError
 from advisorchain.messages import ToolCall, ToolMessage
 from advisorchain.tools.base import Tool, sendable_name

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from advisorchain._steps import Step
+from advisorchain._chain.steps import Step
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE
 
 __all__ = ["Chain", "Finding", "Has", "Level", "Placed", "Rule", "RuleBook", "above", "below", "names_of", "told"]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from advisorchain.advisors._attempts import ShownMessages
-from advisorchain.advisors._judged import JudgedText, Reason, Rules
+from advisorchain.advisors._guard_rules import JudgedText, Reason, Rules
 from advisorchain.aggregate import fold_chunks
 from advisorchain.exchange import ChatChunk, ChatResponse, ToolCallChunk
 from advisorchain.messages import AssistantMessage, RefusalPart, ToolCall

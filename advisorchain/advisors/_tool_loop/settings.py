@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from advisorchain.advisors._tool_limits import CallLimits
+from advisorchain.advisors._tool_loop.limits import CallLimits
 from advisorchain.options import ChatOptions
 from advisorchain.tools.base import Tool
 

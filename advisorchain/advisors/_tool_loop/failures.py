@@ -9,7 +9,7 @@ from typing import Final
 
 from anyio import get_cancelled_exc_class
 
-from advisorchain.advisors._tool_nesting import is_too_deep
+from advisorchain.advisors._tool_loop.nesting import is_too_deep
 from advisorchain.messages import ToolCall, ToolMessage
 
 __all__ = ["cancellation_in", "ends_turn", "error_result", "failure"]

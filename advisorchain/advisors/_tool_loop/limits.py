@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from advisorchain.advisors._checked import at_least_one
+from advisorchain._checked import at_least_one
 from advisorchain.errors import ConfigurationError, LimitExceededError, kind_of
 from advisorchain.messages import ToolCall, ToolMessage
 

@@ -17,7 +17,7 @@ from advisorchain.memory.repository import ChatMemoryRepository
 from advisorchain.messages import Message, SystemMessage, UserMessage
 from advisorchain.testing._law_checks import check_refused, check_same, fill, ids_in, life_of, said, stored, texts, turn
 from advisorchain.testing._law_interruption import Work, cancel_at_each_wait
-from advisorchain.testing._repository_sharing import append_whole, at_once, batch_of, check_one_stored, check_whole
+from advisorchain.testing._repository_laws.sharing import append_whole, at_once, batch_of, check_one_stored, check_whole
 
 Reopen: TypeAlias = Callable[[ChatMemoryRepository], AbstractAsyncContextManager[ChatMemoryRepository]]
 Wait: TypeAlias = Callable[[float], Awaitable[None]]

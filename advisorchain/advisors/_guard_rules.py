@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from advisorchain.advisors._held import HeldSearch, Searched
+from advisorchain.advisors._stream_search import HeldSearch, Searched
 from advisorchain.errors import AdvisorContractError, dropped
 
 __all__ = ["Hold", "Judge", "JudgedText", "Reason", "Rules"]

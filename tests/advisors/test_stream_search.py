@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from advisorchain.advisors._held import HeldSearch, Searched, checked_pattern
+from advisorchain.advisors._stream_search import HeldSearch, Searched, checked_pattern
 from advisorchain.errors import ConfigurationError
 
 FLAGS = [0, re.IGNORECASE, re.MULTILINE, re.DOTALL, re.ASCII, re.IGNORECASE | re.MULTILINE]

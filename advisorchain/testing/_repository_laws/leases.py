@@ -9,7 +9,7 @@ from typing import TypeAlias
 from advisorchain.errors import LeaseLostError
 from advisorchain.memory.repository import ChatMemoryRepository
 from advisorchain.testing._law_checks import check_refused, check_same, fill, said, stored, texts, turn
-from advisorchain.testing._repository_sharing import at_once
+from advisorchain.testing._repository_laws.sharing import at_once
 
 Wait: TypeAlias = Callable[[float], Awaitable[None]]
 

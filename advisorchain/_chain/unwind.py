@@ -8,10 +8,10 @@ from typing import Final, Literal
 
 from anyio import current_effective_deadline
 
-from advisorchain._progress import Progress
-from advisorchain._run import Run, is_cancellation
-from advisorchain._sources import Opening
-from advisorchain._steps import Step
+from advisorchain._chain.progress import Progress
+from advisorchain._chain.run import Run, is_cancellation
+from advisorchain._chain.sources import Opening
+from advisorchain._chain.steps import Step
 from advisorchain.advisor import Outcome
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.telemetry import close_failed, done_failed

@@ -13,7 +13,7 @@ from advisorchain.memory.repository import ChatMemoryRepository, Entry
 from advisorchain.messages import UserMessage
 from advisorchain.testing._law_checks import check_same, fill, said, stored, texts, turn
 from advisorchain.testing._law_interruption import Work, cancel_at_each_wait, with_something_at
-from advisorchain.testing._repository_sharing import batch_of, check_whole
+from advisorchain.testing._repository_laws.sharing import batch_of, check_whole
 
 Disconnect: TypeAlias = Callable[[ChatMemoryRepository], Coroutine[Any, Any, None]]
 

@@ -8,11 +8,11 @@ from math import inf
 
 from anyio import Semaphore, create_task_group, current_effective_deadline, current_time
 
-from advisorchain.advisors._tool_failures import cancellation_in, ends_turn, error_result, failure
-from advisorchain.advisors._tool_limits import Breach, Counts
-from advisorchain.advisors._tool_nesting import deeper
-from advisorchain.advisors._tool_running import run_tool, sendable
-from advisorchain.advisors._tool_settings import Bounds
+from advisorchain.advisors._tool_loop.failures import cancellation_in, ends_turn, error_result, failure
+from advisorchain.advisors._tool_loop.limits import Breach, Counts
+from advisorchain.advisors._tool_loop.nesting import deeper
+from advisorchain.advisors._tool_loop.running import run_tool, sendable
+from advisorchain.advisors._tool_loop.settings import Bounds
 from advisorchain.errors import ToolArgumentsError
 from advisorchain.exchange import ChatResponse
 from advisorchain.messages import ToolCall, ToolMessage

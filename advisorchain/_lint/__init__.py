@@ -1,0 +1,1 @@
+"""The rules by which `chain.lint()` judges an order."""

@@ -1,0 +1,1 @@
+"""What `ToolCallingAdvisor` is made of."""

@@ -1,0 +1,1 @@
+"""The laws of `check_repository`, by what they are about."""
