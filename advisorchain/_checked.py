@@ -1,32 +1,56 @@
-"""Arguments of the ready advisors, checked when an advisor is made."""
+"""Arguments that many parts take, checked in one way when a part is made or asked."""
 
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
-from advisorchain.errors import ConfigurationError
+from advisorchain.errors import ConfigurationError, kind_of
 
-__all__ = ["at_least_one", "checked_seconds"]
+__all__ = ["checked_one_of", "checked_seconds", "checked_whole"]
+
+_W = TypeVar("_W", bound=str)
 
 
-def checked_seconds(name: str, value: object, *, zero: bool = False) -> float:
+def checked_seconds(name: str, value: object, *, zero: bool = False, raised: type[ValueError] = ConfigurationError) -> float:
     """`value` itself, a time in seconds.
 
     Raises:
-        ConfigurationError: it is no finite number above 0 (or 0, where `zero` is allowed).
+        ConfigurationError: it is no finite number above 0 (or 0, where `zero` is allowed); or `raised` in its place.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or value < 0 or (value == 0 and not zero):  # type: ignore[operator]
-        raise ConfigurationError(f"`{name}` is {value!r}; give seconds, {'0 or more' if zero else 'more than 0'}")
+        raise raised(f"`{name}` is {_shown(value)}; give seconds, {'0 or more' if zero else 'more than 0'}")
     return float(value)  # type: ignore[arg-type]
 
 
-def at_least_one(name: str, value: object) -> int:
-    """`value` itself, a whole number above 0.
+def checked_whole(name: str, value: object, *, least: int = 1) -> int:
+    """`value` itself, a whole number from `least` on.
 
     Raises:
         ConfigurationError: it is none.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigurationError(f"`{name}` is {value!r}; give a whole number, 1 or more")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ConfigurationError(f"`{name}` is {_shown(value)}; give a whole number, {least} or more")
     return value
+
+
+def checked_one_of(name: str, value: object, words: tuple[_W, ...]) -> _W:
+    """`value` itself, one of these words.
+
+    Raises:
+        ConfigurationError: it is none of them.
+    """
+    for word in words:
+        if value == word:
+            return word
+    raise ConfigurationError(f"`{name}` is {_shown(value)}; give {' or '.join(repr(word) for word in words)}")
+
+
+def _shown(value: object) -> str:
+    """Numbers and short words as they are; of anything else the kind: it may be long, or a secret in the wrong place."""
+    return repr(value) if value is None or isinstance(value, int | float) or _is_word(value) else kind_of(value)
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= 40

@@ -15,6 +15,7 @@ from advisorchain._chain.run import GRACE, Run
 from advisorchain._chain.sources import Opened
 from advisorchain._chain.steps import Step, compile_advisors
 from advisorchain._chain.stream import ChatStream, logged, logged_call, timed, timed_out
+from advisorchain._checked import checked_seconds
 from advisorchain._explain.rows import AdvisorRow, described
 from advisorchain._telemetry.labels import ChainLabels
 from advisorchain._telemetry.trace import Trace
@@ -78,7 +79,7 @@ class AdvisorChain:
             warn(self._steps)
         self._arounds = tuple(step for step in self._steps if step.is_around)
         self._telling = tuple(step.advisor for step in self._steps if hasattr(step.advisor, "answers_depend_on"))
-        self._grace = _checked_seconds("grace", grace, ConfigurationError)
+        self._grace = checked_seconds("grace", grace, zero=True)
         self._telemetry = telemetry
         self._log = None if telemetry is None else ChainLog(name)
         self.name: Final = name
@@ -141,7 +142,7 @@ class AdvisorChain:
 
     async def _run(self, request: ChatRequest, timeout: float | None) -> ChatResponse:
         """A call that is recorded, logged, limited in time, or has something to clean up."""
-        limit = None if timeout is None else _checked_seconds("timeout", timeout)
+        limit = None if timeout is None else checked_seconds("timeout", timeout, zero=True, raised=InvalidInputError)
         run = request._run = Run(self._grace)
         ask = self._frame.call
         if self._log is not None:
@@ -197,7 +198,7 @@ class AdvisorChain:
                 run.trace = Trace(recorder, self._labels_for(recorder), request, stream=True)
                 items = run.trace.stream(items, opened, run)
         if timeout is not None:
-            items = timed(items, _checked_seconds("timeout", timeout))
+            items = timed(items, checked_seconds("timeout", timeout, zero=True, raised=InvalidInputError))
         return ChatStream(items, opened, run)
 
     # -- other chains from this one
@@ -319,12 +320,6 @@ def _with_system(system: object, prompt: Prompt) -> tuple[Message, ...]:
         found = "blank" if isinstance(system, str) else kind_of(system)
         raise InvalidInputError(f"`system` is {found}; give a text")
     return (system, *to_messages(prompt))
-
-
-def _checked_seconds(name: str, seconds: object, raised: type[Exception] = InvalidInputError) -> float:
-    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 0:
-        return float(seconds)
-    raise raised(f"`{name}` is {seconds!r}; give seconds, 0 or more")
 
 
 def _no_response(steps: Sequence[Step], response: object) -> AdvisorContractError:

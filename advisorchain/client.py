@@ -25,7 +25,6 @@ from advisorchain._client.arguments import (
     checked_list,
     checked_mapping,
     checked_system,
-    checked_timeout,
     checked_values,
     for_tools,
     merged,
@@ -156,7 +155,7 @@ class ChatClient:
             "context": self._context if context is None else context,
             "advisors": (*advisors, *for_tools(tools, every(present, advisors), "of_call")),
             "without": without,
-            "timeout": checked_timeout(timeout),
+            "timeout": timeout,
         }
         messages = self._system_of(values) + (() if turn == "regenerate" else as_messages(prompt))
         return _Asked(chain, messages, how, turn, typed)

@@ -32,7 +32,6 @@ __all__ = [
     "checked_list",
     "checked_mapping",
     "checked_system",
-    "checked_timeout",
     "checked_values",
     "for_tools",
     "merged",
@@ -146,13 +145,6 @@ def checked_given(name: str, value: object) -> tuple[Any, ...]:
     if isinstance(value, Iterable) and not isinstance(value, str):
         return tuple(value)
     raise InvalidInputError(f"`{name}` is {kind_of(value)}; give a list")
-
-
-def checked_timeout(timeout: object) -> float | None:
-    """A time in seconds, or None; InvalidInputError when `timeout` is neither."""
-    if timeout is None or (isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0):
-        return timeout
-    raise InvalidInputError(f"`timeout` is {timeout!r}; give seconds, 0 or more")
 
 
 def for_tools(tools: Iterable[Any], advisors: Iterable[Any], name: str) -> list[Any]:

@@ -11,7 +11,7 @@ from time import time
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from advisorchain._checked import at_least_one
+from advisorchain._checked import checked_whole
 from advisorchain.memory.repositories._sqlite.file import Form, SqliteFile
 
 __all__ = ["CacheStore", "InMemoryCache", "SqliteCache"]
@@ -40,7 +40,7 @@ class InMemoryCache:
     """
 
     def __init__(self, *, max_entries: int = 1000) -> None:
-        self._max = at_least_one("max_entries", max_entries)
+        self._max = checked_whole("max_entries", max_entries)
         self._entries: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._lock = Lock()  # it may serve several event loops
 
@@ -87,7 +87,7 @@ class SqliteCache:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, max_entries: int = 100_000, timeout: float = 5.0) -> None:
-        self._max = at_least_one("max_entries", max_entries)
+        self._max = checked_whole("max_entries", max_entries)
         self._file = SqliteFile(path, "NORMAL", timeout, _FORM)
 
     async def get(self, key: str) -> str | None:

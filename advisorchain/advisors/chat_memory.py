@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 from anyio import move_on_after
 
+from advisorchain._checked import checked_one_of
 from advisorchain.advisor import CHAT_MEMORY_ORDER, BaseAdvisor, Outcome
 from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse, checked_conversation_id
@@ -91,13 +92,11 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
     ) -> None:
         if not isinstance(chat_memory, ChatMemory):
             raise ConfigurationError(f"`chat_memory` is {kind_of(chat_memory)}; give a ChatMemory")
-        _one_of("interrupted", interrupted, get_args(Interrupted))
-        _one_of("remember", remember, get_args(Remember))
         self.chat_memory = chat_memory
         self.name = name
         self.order = order
-        self.interrupted: Interrupted = interrupted
-        self.remember: Remember = remember
+        self.interrupted: Interrupted = checked_one_of("interrupted", interrupted, get_args(Interrupted))
+        self.remember: Remember = checked_one_of("remember", remember, get_args(Remember))
         self._replaces: LastTurn | None = None
 
     async def before(self, request: ChatRequest) -> ChatRequest:
@@ -210,8 +209,3 @@ def _last_seen(response: ChatResponse) -> AssistantMessage:
 
 def _cut_short(answer: AssistantMessage) -> AssistantMessage:
     return replace(answer, tool_calls=(), partial=True)
-
-
-def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigurationError(f"`{name}` is {value!r}; give {' or '.join(repr(choice) for choice in choices)}")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from anyio import Event, move_on_after
 from anyio.lowlevel import current_token
 
-from advisorchain._checked import at_least_one, checked_seconds
+from advisorchain._checked import checked_seconds, checked_whole
 from advisorchain.advisor import BaseAdvisor, Outcome
 from advisorchain.advisors._orders import CONCURRENCY_LIMIT_ORDER
 from advisorchain.errors import LimitExceededError
@@ -43,7 +43,7 @@ class ConcurrencyLimitAdvisor(BaseAdvisor):
         name: str = "concurrency_limit",
         order: int = CONCURRENCY_LIMIT_ORDER,
     ) -> None:
-        self.limit = at_least_one("limit", limit)
+        self.limit = checked_whole("limit", limit)
         self.max_wait = None if max_wait is None else checked_seconds("max_wait", max_wait, zero=True)
         self.to_stream = "observe" if max_wait is None else "cut short"
         self.name = name

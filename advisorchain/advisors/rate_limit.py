@@ -9,7 +9,7 @@ from typing import Final
 
 from anyio import sleep
 
-from advisorchain._checked import at_least_one, checked_seconds
+from advisorchain._checked import checked_seconds, checked_whole
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._orders import RATE_LIMIT_ORDER
 from advisorchain.errors import LimitExceededError
@@ -45,7 +45,7 @@ class RateLimitAdvisor(BaseAdvisor):
         name: str = "rate_limit",
         order: int = RATE_LIMIT_ORDER,
     ) -> None:
-        self.rate = at_least_one("rate", rate)
+        self.rate = checked_whole("rate", rate)
         self.per_seconds = checked_seconds("per_seconds", per_seconds)
         self.max_wait = None if max_wait is None else checked_seconds("max_wait", max_wait, zero=True)
         self.to_stream = "observe" if max_wait is None else "cut short"

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from anyio import sleep
 
-from advisorchain._checked import at_least_one, checked_seconds
+from advisorchain._checked import checked_seconds, checked_whole
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
 from advisorchain.advisors._orders import RETRY_ORDER
@@ -157,7 +157,7 @@ def _checked_stop(attempts: object, stop: Any) -> Stop:
         return _checked_strategy("stop", stop)  # type: ignore[no-any-return]
     if stop is not None:
         raise ConfigurationError("`attempts` and `stop` are both given; give one of them")
-    return stop_after_attempt(at_least_one("attempts", _ATTEMPTS if attempts is None else attempts))
+    return stop_after_attempt(checked_whole("attempts", _ATTEMPTS if attempts is None else attempts))
 
 
 def _checked_strategy(name: str, strategy: Any) -> Any:

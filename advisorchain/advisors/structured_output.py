@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Final
 
-from advisorchain._checked import at_least_one
+from advisorchain._checked import checked_whole
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import ShownMessages
 from advisorchain.advisors._orders import STRUCTURED_OUTPUT_ORDER
@@ -61,7 +61,7 @@ class StructuredOutputAdvisor(AroundAdvisor):
         order: int = STRUCTURED_OUTPUT_ORDER,
     ) -> None:
         self.output_type: OutputType[Any] = output_type if isinstance(output_type, OutputType) else OutputType(output_type)
-        self.max_attempts = at_least_one("max_attempts", max_attempts)
+        self.max_attempts = checked_whole("max_attempts", max_attempts)
         self.name = name
         self.order = order
 

@@ -6,14 +6,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any, Final, Literal
 
-from advisorchain._checked import at_least_one, checked_seconds
+from advisorchain._checked import checked_one_of, checked_seconds, checked_whole
 from advisorchain.advisor import TOOL_CALLING_ORDER, AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._tool_loop.limits import CALLS_PER_TOOL, PerTool, checked_limits
 from advisorchain.advisors._tool_loop.offer import offered
 from advisorchain.advisors._tool_loop.pause import Resumed, ToolPause
 from advisorchain.advisors._tool_loop.rounds import ToolTurn
 from advisorchain.advisors._tool_loop.settings import Bounds, LoopSettings
-from advisorchain.errors import ConfigurationError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse
 from advisorchain.tools import Tool, checked_tools
 from advisorchain.tools.base import digest_of
@@ -101,18 +100,18 @@ class ToolCallingAdvisor(AroundAdvisor):
         self.order = order
         self._digest: str | None = None
         bounds = Bounds(
-            at_once=at_least_one("max_concurrency", max_concurrency),
+            at_once=checked_whole("max_concurrency", max_concurrency),
             timeout=None if timeout is None else checked_seconds("timeout", timeout),
             total_timeout=None if total_timeout is None else checked_seconds("total_timeout", total_timeout),
             limits=checked_limits(max_calls_per_tool, max_calls, max_repeats),
-            raises=_chosen("on_error", on_error, "tell", "raise") == "raise",
+            raises=checked_one_of("on_error", on_error, ("tell", "raise")) == "raise",
         )
         self._settings: Final = LoopSettings(
             name=name,
             tools={tool.name: tool for tool in self.tools},
             options=ChatOptions(tools=tuple(tool.definition for tool in self.tools)),
-            max_rounds=at_least_one("max_rounds", max_rounds),
-            answers=_chosen("on_limit", on_limit, "answer", "raise") == "answer",
+            max_rounds=checked_whole("max_rounds", max_rounds),
+            answers=checked_one_of("on_limit", on_limit, ("answer", "raise")) == "answer",
             bounds=bounds,
         )
 
@@ -189,9 +188,3 @@ def offer_tools(request: ChatRequest, *tools: Any, loop: str = "tools") -> ChatR
         ConfigurationError: something that is no tool, or two of one name.
     """
     return offered(request, tools, loop=loop)
-
-
-def _chosen(name: str, value: Any, *words: str) -> str:
-    if value not in words:
-        raise ConfigurationError(f"`{name}` is {value!r}; give {' or '.join(repr(word) for word in words)}")
-    return str(value)

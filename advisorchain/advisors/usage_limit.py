@@ -9,7 +9,7 @@ from threading import Lock
 from time import monotonic
 from typing import Final, TypeAlias
 
-from advisorchain._checked import at_least_one, checked_seconds
+from advisorchain._checked import checked_seconds, checked_whole
 from advisorchain.advisor import BaseAdvisor, Outcome
 from advisorchain.advisors._orders import USAGE_LIMIT_ORDER
 from advisorchain.errors import ConfigurationError, LimitExceededError, kind_of
@@ -93,7 +93,7 @@ class UsageLimitAdvisor(BaseAdvisor):
             "output_tokens": output_tokens,
             "total_tokens": total_tokens,
         }
-        self.limits: Final = {name: at_least_one(name, limit) for name, limit in limits.items() if limit is not None}
+        self.limits: Final = {name: checked_whole(name, limit) for name, limit in limits.items() if limit is not None}
         if not self.limits:
             raise ConfigurationError(
                 f"a UsageLimitAdvisor without a limit; give one of {', '.join(f'`{n}`' for n in limits)}"
@@ -104,7 +104,7 @@ class UsageLimitAdvisor(BaseAdvisor):
         self.key = key
         self.name = name
         self.order = order
-        self._budgets: Final = _Budgets(at_least_one("max_keys", max_keys), self.per_seconds)
+        self._budgets: Final = _Budgets(checked_whole("max_keys", max_keys), self.per_seconds)
 
     def before(self, request: ChatRequest) -> ChatRequest:
         """Refuse, or count one call more."""

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf
 from random import uniform
 from typing import ClassVar, Final, Literal, TypeAlias, get_args
 from uuid import uuid4
@@ -20,6 +19,7 @@ from uuid import uuid4
 from anyio import Event, current_time, move_on_after
 from anyio.lowlevel import RunVar
 
+from advisorchain._checked import checked_one_of, checked_seconds
 from advisorchain.errors import ChatMemoryError, ConfigurationError, ConversationBusyError, InvalidInputError, kind_of
 from advisorchain.exchange import MAX_ID_LENGTH
 from advisorchain.memory.repository import ChatMemoryRepository
@@ -71,8 +71,7 @@ class Serialize:
 
     def __post_init__(self) -> None:
         _check_lease(self.lease, self.late)
-        if not _is_number(self.wait) or not 0 <= self.wait < inf:
-            raise ConfigurationError("`wait` must be a number of seconds, 0 or more")
+        checked_seconds("wait", self.wait, zero=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +142,8 @@ def checked_rule(value: object) -> ConcurrencyRule:
 
 
 def _check_lease(lease: object, late: object) -> None:
-    if not _is_number(lease) or not 0 < lease < inf:  # type: ignore[operator]
-        raise ConfigurationError("`lease` must be a number of seconds above 0")
-    if late not in get_args(Lateness):
-        raise ConfigurationError(f'`late` is {late!r}; give "refuse" or "append"')
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    checked_seconds("lease", lease)
+    checked_one_of("late", late, get_args(Lateness))
 
 
 class Hold:

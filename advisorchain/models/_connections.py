@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 from anyio import move_on_after
 from anyio.lowlevel import EventLoopToken, current_token
 
+from advisorchain._checked import checked_seconds, checked_whole
 from advisorchain.errors import ConfigurationError, ModelError, kind_of
 
 __all__ = ["Closable", "LoopClients", "SdkStream", "check_key", "check_name", "end_stream", "given_settings", "read_rest"]
@@ -178,18 +180,6 @@ def given_settings(client: object, **settings: Any) -> dict[str, Any]:
     return given
 
 
-def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        found = repr(value) if isinstance(value, int | float) else kind_of(value)
-        raise ConfigurationError(f"`{name}` is {found}; give seconds, more than 0")
-
-
-def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 0:
-        found = repr(value) if isinstance(value, int | float) else kind_of(value)
-        raise ConfigurationError(f"`{name}` is {found}; give a whole number of 0 or more")
-
-
 def _check_url(name: str, value: object) -> None:
     try:
         url = urlsplit(value) if isinstance(value, str) else None
@@ -212,9 +202,9 @@ def check_key(key: str) -> None:
         raise ConfigurationError("the API key has a blank, a line break or another character that no header can carry")
 
 
-_CHECKS: Final[dict[str, Callable[[str, object], None]]] = {
+_CHECKS: Final[dict[str, Callable[[str, object], object]]] = {
     "base_url": _check_url,
     "api_key": _check_given_key,
-    "timeout": _check_seconds,
-    "max_retries": _check_count,
+    "timeout": checked_seconds,
+    "max_retries": partial(checked_whole, least=0),
 }

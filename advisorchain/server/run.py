@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import socket
 import threading
@@ -14,6 +13,7 @@ from typing import Any, Final
 import uvicorn
 from anyio import create_task_group, move_on_after, sleep
 
+from advisorchain._checked import checked_seconds
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.server._gate import is_loopback
 from advisorchain.server._turns import Turns
@@ -139,8 +139,7 @@ def _check(host: object, port: object, grace: object) -> None:
         raise ConfigurationError(f"`host` is {kind_of(host)}; give a name or an address")
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port <= 65535:
         raise ConfigurationError(f"`port` is {port!r}; give a number from 0 (any free one) to 65535")
-    if not isinstance(grace, int | float) or isinstance(grace, bool) or not math.isfinite(grace) or grace < 0:
-        raise ConfigurationError(f"`grace` is {grace!r}; give seconds, 0 or more")
+    checked_seconds("grace", grace, zero=True)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
+from advisorchain._checked import checked_seconds
 from advisorchain.errors import AdvisorContractError, ConfigurationError, dropped, kind_of
 from advisorchain.model import is_async
 from advisorchain.options import ToolDefinition
@@ -56,8 +56,8 @@ class Tool(ABC):
         self.return_direct: Final = return_direct
         self.needs_approval: Final = needs_approval
         check_name(self.name)
-        if timeout is not None and (isinstance(timeout, bool) or not _is_positive(timeout)):
-            raise ConfigurationError(f"`timeout` of tool `{self.name}` is to be a number of seconds above 0, or None")
+        if timeout is not None:
+            checked_seconds(f"timeout` of tool `{self.name}", timeout)
         if not isinstance(needs_approval, bool) and (not callable(needs_approval) or is_async(needs_approval)):
             raise ConfigurationError(f"`needs_approval` of tool `{self.name}` is to be a bool, or a plain function")
 
@@ -127,7 +127,3 @@ def digest_of(tools: Iterable[Tool]) -> str:
     """A text that differs when the model is told of other tools; without tools it is empty."""
     told = [to_jsonable_python(tool.definition) for tool in tools]
     return sha256(json.dumps(told, sort_keys=True).encode()).hexdigest() if told else ""
-
-
-def _is_positive(number: object) -> bool:
-    return isinstance(number, int | float) and number > 0 and math.isfinite(number)

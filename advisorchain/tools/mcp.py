@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from anyio import Lock, create_task_group, fail_after
 from anyio.abc import TaskGroup
 
+from advisorchain._checked import checked_seconds
 from advisorchain.errors import ConfigurationError, MissingExtraError, ToolArgumentsError, ToolError, kind_of
 from advisorchain.exchange import ChatRequest
 from advisorchain.messages import ToolCall
@@ -90,13 +91,11 @@ class McpToolset(Toolset):
         found, self._server = _server_of(server, env, cwd)
         if headers is not None and not isinstance(self._server, str):
             raise ConfigurationError("`headers` are for servers that are given by a URL")
-        if isinstance(start_timeout, bool) or not isinstance(start_timeout, int | float) or not start_timeout > 0:
-            raise ConfigurationError("`start_timeout` is to be a number of seconds above 0")
         self.name: Final = name or found
         self._headers = dict(headers or {})
         self._settings: Final[dict[str, Any]] = {"timeout": timeout, "needs_approval": needs_approval}
         McpTool(self, "any", ToolDefinition("any"), **self._settings)  # so that bad ones are refused here
-        self._start_timeout = start_timeout
+        self._start_timeout = checked_seconds("start_timeout", start_timeout)
         self._tools: tuple[Tool, ...] = ()
         self._depth = 0
         self._group: TaskGroup | None = None

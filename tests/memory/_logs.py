@@ -52,6 +52,6 @@ class Clock:
 
 @contextmanager
 def both_by(clock: Clock) -> Iterator[None]:
-    log, memory = ("advisorchain.memory.repositories." + name for name in ("_log.now", "in_memory.now"))
+    log, memory = ("advisorchain.memory.repositories." + name for name in ("_times.now", "in_memory.now"))
     with mock.patch(log, clock.now), mock.patch(memory, clock.now):
         yield

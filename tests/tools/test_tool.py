@@ -199,7 +199,7 @@ async def async_approval(arguments: Mapping[str, Any], context: ToolContext) -> 
         (lambda: tool(yields_later), "tool `yields_later` yields"),
         (lambda: tool(print_it, name=5), "`name` of a tool is an int"),  # type: ignore[call-overload]
         (lambda: tool(print_it, description="\ud800"), "`print_it` cannot be told to a model: .*lone surrogate"),
-        (lambda: tool(print_it, timeout=0), "`timeout` of tool `print_it` is to be a number of seconds above 0"),
+        (lambda: tool(print_it, timeout=0), "`timeout` of tool `print_it` is 0; give seconds, more than 0"),
         (lambda: tool(print_it, timeout=True), "`timeout` of tool `print_it`"),
         (lambda: tool(print_it, timeout=float("nan")), "`timeout` of tool `print_it`"),
         (lambda: tool(print_it, needs_approval="yes"), "`needs_approval` of tool `print_it`"),  # type: ignore[call-overload]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from advisorchain._checked import at_least_one
+from advisorchain._checked import checked_whole
 from advisorchain.errors import ConfigurationError, LimitExceededError, kind_of
 from advisorchain.messages import ToolCall, ToolMessage
 
@@ -58,7 +58,7 @@ def checked_limits(per_tool: object, total: object, repeats: object) -> CallLimi
 
 
 def _checked(name: str, value: Any) -> int | None:
-    return None if value is None else at_least_one(name, value)
+    return None if value is None else checked_whole(name, value)
 
 
 @dataclass(frozen=True, slots=True)

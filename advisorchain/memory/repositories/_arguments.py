@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final, NoReturn, TypeVar
 
+from advisorchain._checked import checked_seconds
 from advisorchain._values import utf8
 from advisorchain.errors import InvalidInputError, kind_of
 from advisorchain.exchange import MAX_ID_LENGTH
@@ -80,11 +80,9 @@ def checked_number(value: object, name: str, *, least: int, most: int = MOST) ->
     return min(value, most)
 
 
-def checked_seconds(value: object) -> float:
-    """How long a lease shall last: a positive number; else InvalidInputError."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
-        return float(value)
-    raise InvalidInputError("`seconds` must be a positive number, how long the lease lasts unless it is renewed")
+def checked_lease(seconds: object) -> float:
+    """How long a lease shall last, a positive number of seconds; else InvalidInputError."""
+    return checked_seconds("seconds", seconds, raised=InvalidInputError)
 
 
 def checked_place(value: object, name: str) -> int | None:

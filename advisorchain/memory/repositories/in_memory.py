@@ -15,11 +15,11 @@ from advisorchain.errors import StorageError
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories._arguments import (
     checked_items,
+    checked_lease,
     checked_number,
     checked_place,
     checked_prefix,
     checked_retention,
-    checked_seconds,
     checked_text,
     checked_time,
     cursor,
@@ -216,7 +216,7 @@ class InMemoryChatMemoryRepository:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         checked_conversation_id(conversation_id)
         checked_text(owner, "owner")
-        length = checked_seconds(seconds)
+        length = checked_lease(seconds)
         with self._lock:
             self._check_open()
             time_now = self._clock()

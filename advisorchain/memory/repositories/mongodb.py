@@ -12,11 +12,11 @@ from advisorchain.memory.repositories import _arguments, _log_rules, _times
 from advisorchain.memory.repositories._arguments import (
     LAST,
     checked_items,
+    checked_lease,
     checked_number,
     checked_place,
     checked_prefix,
     checked_retention,
-    checked_seconds,
     checked_text,
     checked_time,
 )
@@ -205,7 +205,7 @@ class MongoChatMemoryRepository:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         checked_conversation_id(conversation_id)
         checked_text(owner, "owner")
-        length = checked_seconds(seconds)
+        length = checked_lease(seconds)
         return await self._hop.run(lambda store: leases.acquire(store, conversation_id, owner, length), twice=True)
 
     async def release(self, conversation_id: str, token: int) -> None:

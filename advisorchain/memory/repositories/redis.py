@@ -31,14 +31,15 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final
 
+from advisorchain._checked import checked_seconds
 from advisorchain.errors import ConfigurationError, MissingExtraError, StorageError, kind_of
 from advisorchain.memory.repositories import _arguments, _times
 from advisorchain.memory.repositories._arguments import (
     LAST,
     checked_items,
+    checked_lease,
     checked_number,
     checked_prefix,
-    checked_seconds,
     checked_text,
     checked_time,
 )
@@ -97,9 +98,7 @@ class RedisChatMemoryRepository:
         timeout: float = 10.0,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
-            raise ConfigurationError("`timeout` must be a number of seconds above 0")
-        clients, shown = _clients(source, float(timeout))
+        clients, shown = _clients(source, checked_seconds("timeout", timeout))
         self._server = Server(clients, shown, prefix, clock)
         self._moves = Moves(self._server)
         self._lists = Lists(clients, prefix)
@@ -232,7 +231,7 @@ class RedisChatMemoryRepository:
         """
         keys = self._server.keys(conversation_id)
         checked_text(owner, "owner")
-        length = min(checked_seconds(seconds), _LONGEST_LEASE)
+        length = min(checked_lease(seconds), _LONGEST_LEASE)
         stays = int(length * 1000) + _LEASE_KEPT
         token = await self._server.ask(ACQUIRE, (keys.lease, keys.tokens), owner, _times.ticks(length), stays)
         return int(token) or None

@@ -14,11 +14,11 @@ from advisorchain.memory.repositories._arguments import (
     LAST,
     MOST,
     checked_items,
+    checked_lease,
     checked_number,
     checked_place,
     checked_prefix,
     checked_retention,
-    checked_seconds,
     checked_text,
     checked_time,
 )
@@ -293,7 +293,7 @@ class SqlChatMemoryRepository:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         checked_conversation_id(conversation_id)
         checked_text(owner, "owner")
-        length = checked_seconds(seconds)
+        length = checked_lease(seconds)
 
         def work(link: Link, statements: Statements) -> int | None:
             return acquire(link, statements, conversation_id, owner, length)

@@ -12,11 +12,11 @@ from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories import _arguments, _log_rules, _times
 from advisorchain.memory.repositories._arguments import (
     checked_items,
+    checked_lease,
     checked_number,
     checked_place,
     checked_prefix,
     checked_retention,
-    checked_seconds,
     checked_text,
     checked_time,
 )
@@ -238,7 +238,7 @@ class SqliteChatMemoryRepository:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
         checked_conversation_id(conversation_id)
         checked_text(owner, "owner")
-        length = checked_seconds(seconds)
+        length = checked_lease(seconds)
 
         def work(db: sqlite3.Connection) -> int | None:
             now = self._clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qsl
 
+from advisorchain._checked import checked_seconds, checked_whole
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.memory.repositories._mongodb.driver import (
     CodecOptions,
@@ -73,7 +74,5 @@ def checked_prefix(prefix: object) -> str:
 
 def check_numbers(max_connections: object, timeout: object) -> None:
     """Refuse numbers that cannot work; ConfigurationError."""
-    if max_connections.__class__ is not int or max_connections < 1:
-        raise ConfigurationError("`max_connections` must be a whole number of at least 1")
-    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not 0 < timeout < float("inf"):
-        raise ConfigurationError("`timeout` must be a number of seconds above 0")
+    checked_whole("max_connections", max_connections)
+    checked_seconds("timeout", timeout)

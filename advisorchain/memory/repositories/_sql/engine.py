@@ -10,6 +10,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import NullPool, QueuePool, StaticPool
 
+from advisorchain._checked import checked_seconds, checked_whole
 from advisorchain.errors import ConfigurationError, MissingExtraError, kind_of
 from advisorchain.memory.repositories._sql.link import is_direct
 from advisorchain.memory.repositories._sql.tables import KINDS
@@ -46,16 +47,8 @@ class Limits(NamedTuple):
 
 def checked_limits(pool_size: object, timeout: object, connect_timeout: object) -> Limits:
     """The arguments of a repository; ConfigurationError when one of them cannot work."""
-    if not isinstance(pool_size, int) or isinstance(pool_size, bool) or pool_size < 1:
-        raise ConfigurationError(f"`pool_size` is {pool_size!r}; give a whole number of at least 1")
-    bound = None if timeout is None else _seconds(timeout, "timeout")
-    return Limits(pool_size, bound, _seconds(connect_timeout, "connect_timeout"))
-
-
-def _seconds(value: object, name: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf:
-        return float(value)
-    raise ConfigurationError(f"`{name}` must be a positive number of seconds")
+    bound = None if timeout is None else checked_seconds("timeout", timeout)
+    return Limits(checked_whole("pool_size", pool_size), bound, checked_seconds("connect_timeout", connect_timeout))
 
 
 def checked_engine(engine: Engine) -> tuple[Engine, int]:

@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from anyio import CancelScope
 
+from advisorchain._checked import checked_one_of, checked_seconds
 from advisorchain.errors import ConfigurationError, StorageError, kind_of
 from advisorchain.memory.repositories._sqlite.thread import Job, OwnThread
 
@@ -106,13 +107,9 @@ class SqliteFile:
 
     def __init__(self, path: str | os.PathLike[str], synchronous: str, timeout: float, form: Form = CONVERSATIONS) -> None:
         self.path = _checked_path(path)
-        if synchronous not in SYNCHRONOUS:
-            raise ConfigurationError(f"`synchronous` is {synchronous!r}; give one of {', '.join(SYNCHRONOUS)}")
-        if not isinstance(timeout, int | float) or not 0 <= timeout < float("inf"):
-            raise ConfigurationError("`timeout` must be a number of seconds, 0 or more")
         self._form = form
-        self._synchronous = synchronous
-        self._timeout = timeout
+        self._synchronous = checked_one_of("synchronous", synchronous, SYNCHRONOUS)
+        self._timeout = checked_seconds("timeout", timeout, zero=True)
         self._thread = OwnThread(f"{form.what} on `{self.path}`")
         self._connection: sqlite3.Connection | None = None
         self.on_open: Callable[[], None] = lambda: None  # for what was known of another file at this path
