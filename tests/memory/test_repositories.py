@@ -89,7 +89,7 @@ async def test_B130_time_zones_and_a_clock_set_back_do_not_matter(opened: Any, m
         revision = await repository.append("c", pair(1), turn_id="t1")
         zone("America/New_York")
         earlier = start - timedelta(hours=1)
-        monkeypatch.setattr("advisorchain.memory.repositories._log_rules.now", lambda: earlier)
+        monkeypatch.setattr("advisorchain.memory.repositories._times.now", lambda: earlier)
         monkeypatch.setattr("advisorchain.memory.repositories.in_memory.now", lambda: earlier)
         await repository.append("c", pair(2), turn_id="t2", expected=revision)
         entries = await everything(repository)
