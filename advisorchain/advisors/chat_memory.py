@@ -1,4 +1,4 @@
-"""Conversation history, put into the prompt and kept after the answer."""
+"""Conversation history, put into the prompt and kept after the answer: `advisorchain.memory.chat_memory` in a chain."""
 
 from __future__ import annotations
 
@@ -37,29 +37,14 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
 
     Its duties:
 
-    1. Recalled once (`ChatMemory.begin`): the history before the prompt; what the prompt carries already is not added.
+    1. Recalled once (`advisorchain.memory.recalling.recalled_once`): the history before the prompt; what the prompt carries
+       already is not added.
     2. System first (`system_first`): all system messages lead; the request's own take the place of stored ones.
-    3. Recorded once (`recorded_once`, in `done`, the one place that stores): the new messages and the answer, as one batch.
+    3. Recorded once (`recorded_once`, in `done`, the one place that stores): the new messages and the answer, as one batch;
+       nothing of a turn that failed, was refused or paused, or was left before anything was seen. Storing a whole answer is
+       not interrupted: a task that is cancelled meanwhile waits for it, 60 seconds at most.
 
-    A turn that failed, that a guard refused (finish reason "content_filter"), that is paused, or of whose answer no text was
-    seen before it was interrupted leaves nothing behind. An answer without text (reasoning only) is stored as it is, and
-    left out of every view; so two user messages in a row may be sent.
-
-    Storing a whole answer is not interrupted: a task that is cancelled meanwhile waits for it, 60 seconds at most.
-
-    Two turns of one conversation at one time: the memory's concurrency rule says what happens (`ChatMemory`).
-
-    - `Append`: both go on, and each is stored whole, in order of completion.
-    - `Serialize`: the second waits in `before` for the end of the first, which a stream reaches when its reader has read or
-      left it. Not in time: ConversationConflictError. Took longer than its lease, and was overtaken: LeaseLostError, from
-      `done`, after the answer was given; or stored all the same, as the rule says.
-    - `Reject`: the second fails in `before` with ConversationConflictError.
-    - `Fork`: the second goes to a branch. Advisors further in see a request with the branch's `conversation_id`, and so do
-      their spans and what they keep by it; those outside see the one that was asked for. The branch's id is in the
-      context, and so in `response.context`, under `MEMORY_CONVERSATION_ID`; it is not there when the turn is on no branch.
-
-    However a turn ends, its lease is given back: stored, refused, failed, interrupted, paused. A paused turn that goes on
-    begins again, and may find another one under way; one on a branch goes on there.
+    Two turns of one conversation at one time: the memory's rule of `advisorchain.memory.concurrency` says what happens.
 
     Inside a tool loop (an order beyond the tool advisor's) the whole turn is stored when its answer asks for no more tools,
     and nothing for a turn that ends between its rounds. Each round is a turn to the concurrency rule, then.
@@ -75,7 +60,7 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
     Raises:
         ConfigurationError: an argument that cannot work.
         ConversationIdError: a request without `conversation_id`, before anything happens.
-        ConversationConflictError: another turn is under way, and the concurrency rule allows no second one.
+        ConversationBusyError: another turn is under way, and the concurrency rule allows no second one.
         LeaseLostError: the turn was overtaken, and the concurrency rule refuses it then.
     """
 
@@ -134,24 +119,11 @@ class MessageChatMemoryAdvisor(BaseAdvisor):
 
     def placed(self, outer: tuple[Any, ...]) -> str:
         """What is kept at this place, for `describe()`."""
-        if any(getattr(advisor, "repeats", None) == "round" for advisor in outer):
-            return "keeps each turn with its tool rounds when its last answer is there, nothing of others"
-        whole = "each turn with its tool rounds" if self.remember == "turn" else "the question and the final answer"
-        return f"keeps {whole}"
+        return _kept_within(outer, self.remember)
 
     def unfit_in_loop(self) -> str | None:
         """What of the memory does not fit a place inside a tool loop, for `chain.lint()`."""
-        memory = self.chat_memory
-        if memory.concurrency != APPEND:
-            rule = type(memory.concurrency).__name__
-            return f"each round is a turn to its rule `{rule}`, and other turns may come in between"
-        for part in (memory.policy, memory.repository):
-            if getattr(part, "keeps_tool_messages", True) is False:
-                return f"its `{type(part).__name__}` keeps no tool messages, which is what it would store here"
-        room = getattr(memory.policy, "max_messages", None)
-        if isinstance(room, int) and room < _SHORTEST_TURN:
-            return f"its window of {room} cannot show a turn with a round of tools, which is {_SHORTEST_TURN} messages"
-        return None
+        return _unfit_in_loop(self.chat_memory)
 
 
 def system_first(history: Sequence[Message], prompt: Sequence[Message]) -> tuple[Message, ...]:
@@ -163,7 +135,11 @@ def system_first(history: Sequence[Message], prompt: Sequence[Message]) -> tuple
 def recorded_once(
     outcome: Outcome, interrupted: Interrupted, remember: Remember, *, in_loop: bool
 ) -> tuple[Message, ...] | None:
-    """What to store after the turn's new messages; None: nothing, not even those."""
+    """What to store after the turn's new messages; None: nothing, not even those.
+
+    An answer without text (reasoning only) is stored as it is, and left out of every view; so two user messages in a row may
+    be sent.
+    """
     response = outcome.response
     if outcome.status == "error" or response is None or response.finish_reason in _NOT_KEPT:
         return None
@@ -209,3 +185,25 @@ def _last_seen(response: ChatResponse) -> AssistantMessage:
 
 def _cut_short(answer: AssistantMessage) -> AssistantMessage:
     return replace(answer, tool_calls=(), partial=True)
+
+
+# -- for `describe()` and `lint()`
+
+
+def _kept_within(outer: tuple[Any, ...], remember: Remember) -> str:
+    if any(getattr(advisor, "repeats", None) == "round" for advisor in outer):
+        return "keeps each turn with its tool rounds when its last answer is there, nothing of others"
+    return f"keeps {'each turn with its tool rounds' if remember == 'turn' else 'the question and the final answer'}"
+
+
+def _unfit_in_loop(memory: ChatMemory) -> str | None:
+    if memory.concurrency != APPEND:
+        rule = type(memory.concurrency).__name__
+        return f"each round is a turn to its rule `{rule}`, and other turns may come in between"
+    for part in (memory.policy, memory.repository):
+        if getattr(part, "keeps_tool_messages", True) is False:
+            return f"its `{type(part).__name__}` keeps no tool messages, which is what it would store here"
+    room = getattr(memory.policy, "max_messages", None)
+    if isinstance(room, int) and room < _SHORTEST_TURN:
+        return f"its window of {room} cannot show a turn with a round of tools, which is {_SHORTEST_TURN} messages"
+    return None

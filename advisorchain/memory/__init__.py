@@ -10,9 +10,9 @@ SqlChatMemoryRepository` does; MissingExtraError tells what to install.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from advisorchain._lazy import lazy
 from advisorchain.memory.chat_memory import ChatMemory
 from advisorchain.memory.concurrency import Append, ConcurrencyRule, Fork, Reject, Serialize
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow, Unbounded
@@ -56,21 +56,11 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "EncryptedChatMemoryRepository": "encrypted",
-    "MongoChatMemoryRepository": "mongodb",
-    "RedisChatMemoryRepository": "redis",
-    "SqlChatMemoryRepository": "sql",
+    "EncryptedChatMemoryRepository": "repositories.encrypted",
+    "MongoChatMemoryRepository": "repositories.mongodb",
+    "RedisChatMemoryRepository": "repositories.redis",
+    "SqlChatMemoryRepository": "repositories.sql",
 }
 
-
 if not TYPE_CHECKING:  # a type checker shall find a misspelt name
-
-    def __getattr__(name: str) -> Any:
-        if (module := _MODULES.get(name)) is None:
-            raise AttributeError(f"module `{__name__}` has no `{name}`")
-        value = globals()[name] = getattr(import_module(f"{__name__}.repositories.{module}"), name)
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy(__name__, _MODULES)

@@ -1,10 +1,14 @@
-"""A conversation's memory: a policy over a repository, and the turns that are read from it and written to it."""
+"""A conversation's memory: a policy over a repository, and the turns that are read from it and written to it.
+
+`advisorchain.advisors.chat_memory` puts it into a chain.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Self
 from uuid import uuid4
@@ -12,7 +16,8 @@ from uuid import uuid4
 from advisorchain import conventions as names
 from advisorchain._telemetry.operation import MemorySpan
 from advisorchain.errors import ConfigurationError, ConversationConflictError, InvalidInputError, kind_of
-from advisorchain.memory.concurrency import APPEND, ConcurrencyRule, checked_rule, take_hold
+from advisorchain.memory._hold import Hold, take_hold
+from advisorchain.memory.concurrency import APPEND, ConcurrencyRule, checked_rule
 from advisorchain.memory.policies import MemoryPolicy, MessageWindow
 from advisorchain.memory.recalling import recalled_once
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
@@ -105,10 +110,10 @@ class ChatMemory:
         return await self.repository.delete(conversation_id)
 
     async def begin(self, conversation_id: str, prompt: Iterable[Message], *, replacing: LastTurn | None = None) -> Turn:
-        """Begin a turn with this prompt, in one trip to the store, and one more for a lease where the concurrency rule has
-        them. Nothing is stored before `commit`.
+        """Begin a turn with this prompt. Nothing is stored before `commit`.
 
-        See `recalled_once` for what is recalled and what is new.
+        That is one trip to the store, and one more for a lease where the concurrency rule has them. What is recalled, and
+        what of the prompt is new: `advisorchain.memory.recalling.recalled_once`.
 
         Args:
             conversation_id: whose turn it is.
@@ -117,8 +122,9 @@ class ChatMemory:
                 new, and `commit` puts the turn in its place, if there is an answer.
 
         Raises:
-            ConversationConflictError: others wrote to the conversation since `replacing` was looked up, or another turn is
-                under way and the concurrency rule allows no second one.
+            InvalidInputError: `prompt` is no list of messages, or `replacing` is a turn of another conversation.
+            ConversationBusyError: another turn is under way, and the concurrency rule allows no second one.
+            ConversationConflictError: others wrote to the conversation since `replacing` was looked up.
             ConversationDeletedError: it was deleted since.
         """
         prompt = checked_batch(prompt)
@@ -126,26 +132,29 @@ class ChatMemory:
             raise InvalidInputError(
                 "`replacing` is a turn of another conversation: an advisor outside the memory changed `conversation_id`"
             )
-        with MemorySpan(names.SEARCH_MEMORY, self.repository, conversation_id) as span:
-            turn = await self._begun(conversation_id, prompt, replacing)
-            span.tell(MEMORY_RECORD_COUNT=len(turn.history))
-            return turn
-
-    async def _begun(self, conversation_id: str, prompt: tuple[Message, ...], replacing: LastTurn | None) -> Turn:
-        turn_id = uuid4().hex
+        turn_id, asked = uuid4().hex, perf_counter()
         hold = await take_hold(self.concurrency, self.repository, conversation_id, turn_id)
+        waited = None if hold is None else perf_counter() - asked
         try:
-            if replacing is None:
-                read = await self._read(conversation_id, prompt)
-                return Turn(self.repository, conversation_id, turn_id, read, retention=self.retention, hold=hold)
-            read = await self._read_before(replacing, prompt)
-            return ReplacingTurn(self.repository, replacing, turn_id, read, retention=self.retention, hold=hold)
+            with MemorySpan(names.SEARCH_MEMORY, self.repository, conversation_id, waited=waited) as span:
+                turn = await self._begun(conversation_id, turn_id, prompt, replacing, hold)
+                span.tell_count(len(turn.history))
+                return turn
         except GeneratorExit:
             raise  # thrown away unfinished: a coroutine may not await any more
         except BaseException:
             if hold is not None:
                 await hold.release()
             raise
+
+    async def _begun(
+        self, conversation_id: str, turn_id: str, prompt: tuple[Message, ...], replacing: LastTurn | None, hold: Hold | None
+    ) -> Turn:
+        if replacing is None:
+            read = await self._read(conversation_id, prompt)
+            return Turn(self.repository, conversation_id, turn_id, read, retention=self.retention, hold=hold)
+        read = await self._read_before(replacing, prompt)
+        return ReplacingTurn(self.repository, replacing, turn_id, read, retention=self.retention, hold=hold)
 
     async def _read(self, conversation_id: str, prompt: tuple[Message, ...]) -> Read:
         recall = await self.repository.recall(conversation_id, self._most(prompt))
@@ -240,7 +249,7 @@ class ChatMemory:
         """Delete the conversations whose ids begin with `prefix`; tells how many there were.
 
         Args:
-            prefix: such as "user:17:".
+            prefix: with the separator at its end, such as "user:17:"; "user:17" is that of "user:170:" as well.
             everything: an empty prefix is meant: all conversations of the store.
 
         Raises:

@@ -247,7 +247,8 @@ class ChatMemoryRepository(Protocol):
     async def prune(self, *, before: datetime | None = None, prefix: str = "", limit: int = 1000) -> int:
         """Remove conversations whose time has run out, and those that were last written to before the aware time `before`.
 
-        Of the ids that begin with `prefix`, `limit` at most; returns how many it removed. 0: there are no more.
+        Of the ids that begin with `prefix`, `limit` at most; returns how many it removed. 0: there are no more. Leases that
+        ended over an hour ago go too, of any prefix.
         """
         ...
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 from advisorchain import conventions as names
 from advisorchain._telemetry.operation import MemorySpan
 from advisorchain.errors import ChatMemoryError, ConversationConflictError, ConversationDeletedError, LeaseLostError
+from advisorchain.memory._branch import Branch
 from advisorchain.memory.repository import ChatMemoryRepository, Entry, Recall, Retention, all_entries, checked_batch
 from advisorchain.messages import Message
 
 if TYPE_CHECKING:  # the rules are built on turns
-    from advisorchain.memory.concurrency import Hold
+    from advisorchain.memory._hold import Hold
 
 __all__ = ["LastTurn", "Late", "Read", "ReplacingTurn", "Turn"]
 
@@ -56,7 +57,7 @@ class Turn:
     """
 
     __slots__ = (
-        "_abandoned", "_committed", "_conversation_id", "_copying", "_hold", "_read", "_repository", "_retention", "turn_id",
+        "_abandoned", "_branch", "_committed", "_conversation_id", "_hold", "_read", "_repository", "_retention", "turn_id",
     )  # fmt: skip
     _operation: ClassVar[str] = names.CREATE_MEMORY
 
@@ -75,7 +76,8 @@ class Turn:
         self._read = read
         self._retention = retention
         self._hold = hold
-        self._copying = self._committed = self._abandoned = False
+        self._branch = Branch(repository, conversation_id, read)
+        self._committed = self._abandoned = False
         self.turn_id = turn_id
 
     @property
@@ -117,8 +119,8 @@ class Turn:
                 if hold is None:
                     await self._append(batch)
                 elif hold.branch is not None or not await self._store(batch, hold):
-                    await self._store_apart(batch, hold)
-                span.tell(MEMORY_RECORD_COUNT=len(batch))
+                    await self._branch.store(batch, self.turn_id, self._retention, hold)
+                span.tell_count(len(batch))
             self._committed = True
         if hold is not None:
             await hold.release()
@@ -131,11 +133,8 @@ class Turn:
 
     async def pause(self) -> None:
         """As `abandon`, of a turn that is to be begun again later. Where it is on a branch, that is made, to go on there."""
-        if self._hold is not None and self._hold.branch is not None and self._read.seen and not self._abandoned:
-            try:
-                await self._check_not_deleted(self._hold.branch, await self._copy(self._hold.branch))
-            except (ConversationConflictError, ConversationDeletedError):
-                pass  # nothing to go on from: it begins anew then
+        if self._hold is not None and self._hold.branch is not None and not self._abandoned:
+            await self._branch.make(self._hold.branch)
         await self.abandon()
 
     def _batch(self, answer: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -158,51 +157,14 @@ class Turn:
                 await self._append(batch, token=hold.token)
                 return True
             except LeaseLostError as error:
-                if hold.lost() == "refuse":
+                hold.give_up()
+                if hold.late == "refuse":
                     raise LeaseLostError(hold.overtaken()) from error
-        if hold.late == "refuse":  # told already, or given back: another turn may be under way
+        elif hold.late == "refuse":  # told already, or given back: another turn may be under way
             raise LeaseLostError("this turn has no lease any more; nothing was stored. Begin another one")
         if hold.late == "append":
             await self._append(batch)
         return hold.late == "append"
-
-    # -- on a branch
-
-    async def _store_apart(self, batch: tuple[Message, ...], hold: Hold) -> None:
-        branch = hold.branch or await hold.branch_off("late")
-        while True:
-            try:
-                return await self._append_apart(batch, branch)
-            except ConversationConflictError:
-                branch, self._copying = await hold.branch_off("taken"), False
-
-    async def _append_apart(self, batch: tuple[Message, ...], branch: str) -> None:
-        copied = self._read.seen > 0 and await self._copy(branch)
-        await self._check_not_deleted(branch, copied)
-        # where it was written anew meanwhile: what this turn had read of it
-        said = batch if copied else (*self.history, *batch)
-        fits = None if copied else 0
-        await self._repository.append(branch, said, turn_id=self.turn_id, expected=fits, retention=self._retention)
-
-    async def _copy(self, branch: str) -> bool:
-        """Copy what this turn had read; False: it is not there any more. A copy of an earlier try is taken for this one."""
-        again, self._copying = self._copying, True
-        try:
-            return await self._repository.fork(self._conversation_id, branch, at=self._read.seen)
-        except ConversationConflictError:
-            if again:
-                return True
-            raise
-
-    async def _check_not_deleted(self, branch: str, copied: bool) -> None:
-        """Asked after the copy was made: a life that is there now was there when it was copied."""
-        begun = self._read.incarnation
-        if begun and (await self._repository.recall(self._conversation_id, 0)).incarnation != begun:
-            if copied:
-                await self._repository.delete(branch)
-            raise ConversationDeletedError(
-                "the conversation was deleted after this turn had begun; nothing was stored on a branch either"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +205,7 @@ class ReplacingTurn(Turn):
     On a branch there is no old one: it stands behind what was before that.
     """
 
-    __slots__ = ("_last",)
+    __slots__ = ("_last", "_tried")
     _operation: ClassVar[str] = names.UPDATE_MEMORY
 
     def __init__(
@@ -258,6 +220,7 @@ class ReplacingTurn(Turn):
     ) -> None:
         super().__init__(repository, last.conversation_id, turn_id, read, retention=retention, hold=hold)
         self._last = last
+        self._tried = False
 
     async def commit(self, messages: Iterable[Message] = ()) -> None:
         """Put the new messages and these in place of the last turn, all or none; without an answer it stays as it is.
@@ -275,15 +238,15 @@ class ReplacingTurn(Turn):
         return (*self.new, *answer) if answer else ()
 
     async def _append(self, batch: Iterable[Message], *, token: int | None = None) -> None:
-        last = self._last
-        recall = await self._repository.recall(self._conversation_id, 1)
-        if any(entry.turn_id == self.turn_id for entry in recall.tail):  # by an earlier try, of which nothing was heard
+        if await self._is_stored():
             return
-        last.check_unchanged(recall)
-        entries = [entry async for entry in all_entries(self._repository, self._conversation_id)]
+        last = self._last
+        last.check_unchanged(await self._repository.recall(self._conversation_id, 0))
+        entries = await self._log()
         kept = self._kept(entries, last.question)
         place, now = entries[-1].sequence + 1, datetime.now(UTC)
         turn = [Entry(place + n, self.turn_id, message, now) for n, message in enumerate(batch)]
+        self._tried = True
         await self._repository.replace(
             self._conversation_id,
             [*kept, *turn],
@@ -292,12 +255,23 @@ class ReplacingTurn(Turn):
             retention=self._retention,
         )
 
+    async def _is_stored(self) -> bool:
+        """Whether an earlier try, of which nothing was heard, has stored it; others may have written since."""
+        return self._tried and any(entry.turn_id == self.turn_id for entry in await self._log())
+
+    async def _log(self) -> list[Entry]:
+        return [entry async for entry in all_entries(self._repository, self._conversation_id)]
+
     async def _store(self, batch: tuple[Message, ...], hold: Hold) -> bool:
+        if await self._is_stored():
+            return True
         # `replace` takes no token: the lease is looked at before, and lasts longer than that takes
-        if not await hold.renew() and hold.lost() == "refuse":
-            raise LeaseLostError(hold.overtaken())
-        if hold.token is None and hold.late == "branch":
-            return False
+        if not await hold.renew():
+            hold.give_up()
+            if hold.late == "refuse":
+                raise LeaseLostError(hold.overtaken())
+            if hold.late == "branch":
+                return False
         try:
             await self._append(batch)
         except ConversationConflictError:

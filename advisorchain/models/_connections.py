@@ -15,6 +15,7 @@ from anyio import move_on_after
 from anyio.lowlevel import EventLoopToken, current_token
 
 from advisorchain._checked import checked_seconds, checked_whole
+from advisorchain._event_loops import has_ended
 from advisorchain.errors import ConfigurationError, ModelError, kind_of
 
 __all__ = ["Closable", "LoopClients", "SdkStream", "check_key", "check_name", "end_stream", "given_settings", "read_rest"]
@@ -80,9 +81,7 @@ class LoopClients(Generic[C]):
                 left = self._without_ended()
                 self._of_loops[loop], self._spare = self._spare or self._make(), None
             client = self._of_loops[loop]
-        for (
-            old
-        ) in left:  # their connections went with their loops; a client that is not closed would try it when it is freed
+        for old in left:  # their connections went with their loops; one that is not closed would try it when it is freed
             with move_on_after(_GRACE), suppress(Exception):
                 await old.close()
         if client is None:
@@ -91,7 +90,7 @@ class LoopClients(Generic[C]):
 
     def _without_ended(self) -> list[C]:
         """Forget the loops that have ended; their clients."""
-        ended = [loop for loop in self._of_loops if _has_ended(loop)]
+        ended = [loop for loop in self._of_loops if has_ended(loop)]
         return [client for client in map(self._of_loops.pop, ended) if client is not None]
 
     async def aclose(self) -> None:
@@ -103,21 +102,6 @@ class LoopClients(Generic[C]):
             client, self._of_loops[loop] = self._of_loops.get(loop), None
         if client is not None:
             await client.close()
-
-
-def _has_ended(loop: EventLoopToken) -> bool:
-    native: Any = loop.native_token
-    if hasattr(native, "is_closed"):  # asyncio's loop
-        return bool(native.is_closed())
-    try:
-        native.run_sync_soon(_nothing, idempotent=True)  # trio's token, which tells it in no other way
-    except RuntimeError:
-        return True
-    return False
-
-
-def _nothing() -> None:
-    pass
 
 
 class SdkStream(Protocol):

@@ -25,7 +25,7 @@ from advisorchain.client import ChatClient
 from advisorchain.errors import ConversationConflictError, LeaseLostError, LimitExceededError
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.memory import ChatMemory, ConcurrencyRule, Fork, Reject, Serialize
-from advisorchain.memory.concurrency import _LINES
+from advisorchain.memory._waiting import _LINES
 from advisorchain.messages import AssistantMessage, ToolCall, UserMessage
 from advisorchain.telemetry import Telemetry
 from advisorchain.testing import ScriptedModel
@@ -325,7 +325,7 @@ async def test_a_turn_cancelled_at_any_await_leaves_no_lease(
         cancel_at += 1
         name = f"c{cancel_at:03}"
         ticking = Ticking(store.repository, cancel_at)
-        memory = MessageChatMemoryAdvisor(ChatMemory(repository=ticking, concurrency=rule))  # type: ignore[arg-type]
+        memory = MessageChatMemoryAdvisor(ChatMemory(repository=ticking, concurrency=rule))
         token = await store.repository.acquire(name, "another turn", 60) if busy else None
         with ticking.scope:
             await ask(mode, AdvisorChain(ticking.model, [memory]), "u1", conversation_id=name)
@@ -396,11 +396,11 @@ async def test_memory_inside_a_loop_has_a_lease_for_each_round(mode: Mode, rule:
 async def test_a_client_asks_again_under_every_rule(mode: Mode, rule: ConcurrencyRule, store: Store) -> None:
     memory = ChatMemory(repository=store.repository, concurrency=rule)
     client = ChatClient(ScriptedModel("a1", "better", "best"), memory=memory)
-    await ask(mode, client, "u1", conversation_id="c")  # type: ignore[arg-type]
-    await ask(mode, client, None, conversation_id="c", turn="regenerate")  # type: ignore[arg-type]
+    await ask(mode, client, "u1", conversation_id="c")
+    await ask(mode, client, None, conversation_id="c", turn="regenerate")
     assert texts(await stored(memory)) == ["u1", "better"]
     other = await memory.begin("c", [U("u2")])
-    asked = partial(ask, mode, client, None, conversation_id="c", turn="regenerate")  # type: ignore[arg-type]
+    asked = partial(ask, mode, client, None, conversation_id="c", turn="regenerate")
     if isinstance(rule, Fork):
         branch = (await asked()).context[MEMORY_CONVERSATION_ID]
         assert texts(await stored(memory, branch)) == ["u1", "best"]

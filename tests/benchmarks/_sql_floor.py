@@ -1,8 +1,8 @@
 """What a turn on SQL databases costs: beside the bare driver doing two trips, in a long conversation beside a short one, and
 for the event loop beside a slow database. `stores.py` holds it to its bounds.
 
-A turn is a recall of the window of 20 and an append of a question with its answer. The bare driver is psycopg as it comes,
-each statement on its own, in the same kind of threads: it loads the same columns of the same rows, and inserts two.
+The bare driver is psycopg as it comes, each statement on its own, in the same kind of threads: it loads the same columns of
+the same rows, and inserts two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import median
@@ -29,35 +28,12 @@ from sqlalchemy import create_engine
 sys.path.insert(0, str(Path(__file__).parent.parent / "memory"))
 
 from _sql_servers import Place
+from _turns import LONG, ROUNDS, WINDOW, Cost, Step, by_length, in_turn, ours, turn, turns
 
-from advisorchain.memory.repositories.sql import SqlChatMemoryRepository
-from advisorchain.messages import AssistantMessage, Message, UserMessage, dump_message
+from advisorchain.messages import dump_message
 
-WINDOW = 20
-LONG = 20_000  # messages
-ROUNDS = 25
-TURNS = 40  # in each round
 HELD = 0.03  # seconds that a lock is held
 BEATS = 0.001  # seconds between two of the heart
-_TEXT = "a sentence of about the length that people write to an assistant, and not much more than that. "
-
-Step = Callable[[int], Awaitable[object]]
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Microseconds of one turn: of the client's CPU, and with the server."""
-
-    cpu: float
-    wall: float
-
-
-def turn(number: int) -> list[Message]:
-    return [UserMessage(f"{number} {_TEXT}"), AssistantMessage(f"{number} {_TEXT * 3}")]
-
-
-def turns(count: int) -> list[Message]:
-    return [message for number in range(count) for message in turn(number)]
 
 
 @contextmanager
@@ -71,30 +47,13 @@ def placed(kind: str) -> Iterator[Place]:
             place.close()
 
 
-def ours(repository: SqlChatMemoryRepository, conversation_id: str) -> Step:
-    async def step(number: int) -> None:
-        found = await repository.recall(conversation_id, WINDOW)
-        assert len(found.tail) == WINDOW
-        await repository.append(conversation_id, turn(number), turn_id=uuid4().hex)
-
-    return step
-
-
-async def cost(step: Step, count: int = TURNS) -> Cost:
-    gc.collect()
-    wall, cpu = time.perf_counter(), time.process_time()
-    for number in range(count):
-        await step(number)
-    return Cost((time.process_time() - cpu) / count * 1e6, (time.perf_counter() - wall) / count * 1e6)
-
-
 async def beside_the_driver(place: Place, rounds: int = ROUNDS) -> tuple[Cost, Cost]:
     """A turn with the bare driver, and with the repository: the median of rounds, both measured in turn within each."""
     async with aclosing(place.repository()) as repository:
         await repository.replace("c", turns(WINDOW // 2))
         with psycopg.connect(place.url.set(drivername="postgresql").render_as_string(), autocommit=True) as connection:
             bare = _bare(connection, f"{place.prefix}bare")
-            found = await _in_turn([bare, ours(repository, "c")], rounds)
+            found = await in_turn([bare, ours(repository, "c")], rounds)
     return found[0], found[1]
 
 
@@ -126,33 +85,6 @@ def _bare(connection: psycopg.Connection[Any], table: str) -> Step:
     for number in range(WINDOW // 2):
         store([dump_message(message) for message in turn(number)])
     return step
-
-
-async def by_length(place: Place, rounds: int = ROUNDS) -> tuple[Cost, Cost]:
-    """A turn in a conversation of 20 messages, and in one of 20,000."""
-    async with aclosing(place.repository()) as repository:
-        await repository.replace("long", turns(LONG // 2))
-
-        async def renew() -> None:
-            await repository.replace("short", turns(WINDOW // 2))
-
-        await renew()
-        steps = [ours(repository, "short"), ours(repository, "long")]
-        found = await _in_turn(steps, rounds, renew)
-    return found[0], found[1]
-
-
-async def _in_turn(steps: list[Step], rounds: int, renew: Callable[[], Awaitable[None]] | None = None) -> list[Cost]:
-    for step in steps:
-        await cost(step, 10)  # for caches
-    found: list[list[Cost]] = [[] for _ in steps]
-    for number in range(rounds):
-        if renew is not None:
-            await renew()
-        for place in range(len(steps)) if number % 2 else reversed(range(len(steps))):
-            found[place].append(await cost(steps[place]))
-    # whole times are the best: disks and other programs only add to them
-    return [Cost(median(each.cpu for each in costs), min(each.wall for each in costs)) for costs in found]
 
 
 async def heartbeat(place: Place, rounds: int = 9) -> tuple[float, float]:
@@ -231,6 +163,11 @@ async def _longest_gap(work: Callable[[], Awaitable[None]]) -> float:
     return longest
 
 
+async def _by_length(place: Place) -> tuple[Cost, Cost]:
+    async with aclosing(place.repository()) as repository:
+        return await by_length(repository)
+
+
 def bounds(kind: str, backend: str = "asyncio") -> Iterator[tuple[str, float, float]]:
     """What is held to a bound: its name, the bound, what was found."""
     with placed(kind) as place:
@@ -239,7 +176,7 @@ def bounds(kind: str, backend: str = "asyncio") -> Iterator[tuple[str, float, fl
             told = f"{own.cpu:.0f} us CPU and {own.wall:.0f} us in all, beside {bare.cpu:.0f} and {bare.wall:.0f}"
             yield f"{kind}, {backend}: a turn / the bare driver's, CPU ({told})", 1.6, own.cpu / bare.cpu
     with placed(kind) as place:
-        short, long = anyio.run(by_length, place, backend=backend)
+        short, long = anyio.run(_by_length, place, backend=backend)
         yield f"{kind}, {backend}: a turn at {LONG} messages / at 20, CPU ({long.cpu:.0f} us)", 1.3, long.cpu / short.cpu
         told = f"{long.wall:.0f} us"
         yield f"{kind}, {backend}: a turn at {LONG} messages / at 20, with the server ({told})", 1.3, long.wall / short.wall

@@ -1,19 +1,22 @@
 """What the stores of conversations cost, held to bounds: ratios within one run, by CPU time where nothing else is said.
 
-`python tests/benchmarks/stores.py` prints them; names of sections (sql, redis, mongodb) behind it choose some. `--check`
-measures a section that misses a bound up to three times, and ends with status 1 when it misses it each time. A store whose
-server cannot be had is left out, and told; with ADVISORCHAIN_REQUIRE_SERVERS=1 that fails.
+`python tests/benchmarks/stores.py` prints them; names of sections (local, sql, redis, mongodb) behind it choose some.
+`--check` measures a section that misses a bound up to three times, and ends with status 1 when it misses it each time. A
+store whose server cannot be had is left out, and told; with ADVISORCHAIN_REQUIRE_SERVERS=1 that fails.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anyio
 import pytest
+
+from advisorchain.memory import ChatMemoryRepository, InMemoryChatMemoryRepository, SqliteChatMemoryRepository
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "memory")]
 
@@ -22,6 +25,23 @@ TRIES = 3
 
 Bounds = Iterator[tuple[str, float, float]]
 Left = (pytest.skip.Exception, ImportError)  # as the tests' finders of servers tell that there is none
+
+
+def local(kind: str) -> Callable[[], Bounds]:
+    """The stores in this process, whose CPU time is all that they do."""
+
+    def bounds() -> Bounds:
+        from _turns import LONG, by_length
+
+        with tempfile.TemporaryDirectory() as folder:
+            short, long = anyio.run(by_length, open_local(kind, Path(folder)))
+        yield f"{kind}: a turn at {LONG} messages / at 20, CPU ({long.cpu:.0f} us)", 1.3, long.cpu / short.cpu
+
+    return bounds
+
+
+def open_local(kind: str, folder: Path) -> ChatMemoryRepository:
+    return InMemoryChatMemoryRepository() if kind == "memory" else SqliteChatMemoryRepository(folder / "chat.db")
 
 
 def sql(kind: str) -> Callable[[], Bounds]:
@@ -40,7 +60,9 @@ def redis(kind: str) -> Callable[[], Bounds]:
 
         costs = anyio.run(measure, server(kind).url)
         yield f"{kind}: a turn / the bare client's ({costs.short:.0f} us beside {costs.floor:.0f})", 1.6, costs.over_floor
-        yield f"{kind}: a turn at {LONG} messages / at 20 ({costs.long:.0f} us)", 1.3, costs.growth
+        yield f"{kind}: a turn at {LONG} messages / at 20, CPU ({costs.long:.0f} us)", 1.3, costs.growth
+        told = f"{costs.served_long:.0f} us"
+        yield f"{kind}: a turn at {LONG} messages / at 20, in the server ({told})", 1.3, costs.growth_in_server
 
     return bounds
 
@@ -51,10 +73,13 @@ def mongodb() -> Bounds:
 
     with mongodb_url() as url:
         costs = anyio.run(measure, url)
-    yield f"mongodb: a turn at {LONG} messages / at 20 ({costs.long.cpu:.0f} us)", 1.3, costs.growth
+    yield f"mongodb: a turn at {LONG} messages / at 20, CPU ({costs.long.cpu:.0f} us)", 1.3, costs.growth
+    told = f"{costs.long.wall:.0f} us"
+    yield f"mongodb: a turn at {LONG} messages / at 20, with the server ({told})", 1.3, costs.growth_with_server
 
 
 SECTIONS: dict[str, list[Callable[[], Bounds]]] = {
+    "local": [local("memory"), local("sqlite")],
     "sql": [sql("postgresql"), sql("mariadb"), sql("sqlite-file")],
     "redis": [redis("redis"), redis("valkey")],
     "mongodb": [mongodb],

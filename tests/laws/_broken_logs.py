@@ -34,7 +34,7 @@ def each(items: Any, change: Any) -> Any:
 
 @breaks("every method is there", "a closed repository refuses")
 class NeverCloses(Sound):
-    aclose = None  # type: ignore[assignment]
+    aclose = None
 
 
 @breaks("batches are appended in order")

@@ -29,7 +29,7 @@ from sqlalchemy.pool import NullPool
 from advisorchain.memory.repositories.sql import SqlChatMemoryRepository
 
 SERVERS: Final = ("postgresql", "mariadb")
-KINDS: Final = ("sqlite-memory", "sqlite-file", *SERVERS)
+ON_SERVERS: Final = [pytest.param(kind, marks=pytest.mark.slow) for kind in SERVERS]  # for a parameter
 TABLES: Final = ("schema", "conversations", "entries", "turns", "leases")
 _STANDARD: Final = {
     "postgresql": "postgresql+psycopg://postgres@127.0.0.1:5432/postgres",
@@ -84,8 +84,8 @@ def _answers(url: URL) -> bool:
 
 
 def _started(kind: str) -> URL:
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-    from _faults_servers import MariadbServer, NoServerError, PostgresServer
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # benchmarks come this way too, without a package
+    from tests.faults._servers import MariadbServer, NoServerError, PostgresServer
 
     folder = tempfile.TemporaryDirectory(prefix=f"advisorchain-{kind}-", ignore_cleanup_errors=True)
     os.chmod(folder.name, 0o755)
@@ -105,24 +105,11 @@ def missing(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-class Clock:
-    """A clock that stands until it is set on."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_800_000_000.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    async def wait(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
 class Place:
     """Where one test keeps its conversations: tables that no other test uses meanwhile, in the test process's database.
 
     Args:
-        kind: one of KINDS.
+        kind: of SERVERS, or `sqlite-memory` or `sqlite-file`.
         folder: for a file.
         fresh: there are no tables yet, and none shall be left for another test.
     """

@@ -183,10 +183,10 @@ async def test_a_turn_that_was_overtaken_goes_to_a_branch_also_when_the_first_tr
     async def broken(*args: Any, **kwargs: Any) -> None:
         raise StorageError("the connection broke")
 
-    over.recall = broken  # type: ignore[attr-defined]
+    over.recall = broken
     with pytest.raises(StorageError):
         await slow.commit([A("a1")])
-    del over.recall  # type: ignore[attr-defined]
+    del over.recall
     await slow.commit([A("a1")])
     await fast.commit([A("a2")])
     assert await said(memory) == ["u2", "a2"]
@@ -329,10 +329,10 @@ async def test_a_turn_is_replaced_once_when_nothing_was_heard_of_the_first_try(s
         await store.repository.replace(*args, **kwargs)
         raise StorageError("the connection broke")
 
-    over.replace = in_doubt  # type: ignore[attr-defined]
+    over.replace = in_doubt
     with pytest.raises(StorageError):
         await turn.commit([A("better")])
-    del over.replace  # type: ignore[attr-defined]
+    del over.replace
     await turn.commit([A("better")])
     assert await said(memory) == ["u1", "better"]
     assert await ids(memory) == ["c"]
@@ -396,6 +396,36 @@ async def test_a_replacing_turn_that_was_overtaken(store: Store, late: Any, writ
         assert await said(memory, turn.conversation_id) == ["u1", "better"]
 
 
+class Unheard(Over):
+    """Its first `replace` is done, but of that nothing is heard."""
+
+    async def replace(self, *args: Any, **kwargs: Any) -> int:
+        revision: int = await self.inner.replace(*args, **kwargs)
+        self.replace = self.inner.replace
+        raise StorageError(f"the connection broke at revision {revision}")
+
+
+@pytest.mark.parametrize("rule", [Append(), Serialize(), Reject(), Fork()], ids=lambda rule: type(rule).__name__)
+@pytest.mark.parametrize("then", ["nothing", "a turn", "a turn under way"])
+async def test_a_replacing_turn_is_stored_once_however_often_it_tries(
+    store: Store, rule: ConcurrencyRule, then: str
+) -> None:
+    memory = memory_on(Unheard(store.repository), rule)
+    await memory.add("c", [U("u1"), A("a1")])
+    turn = await memory.begin("c", [U("u1")], replacing=await memory.last_turn("c"))
+    with pytest.raises(StorageError):
+        await turn.commit([A("better")])
+    store.clock.now += 121
+    if then != "nothing":
+        other = await memory.begin("c", [U("u2")])
+        if then == "a turn":
+            await other.commit([A("a2")])
+    await turn.commit([A("better")])
+    await turn.commit([A("better")])
+    assert await said(memory) == ["u1", "better", *(["u2", "a2"] if then == "a turn" else [])]
+    assert await ids(memory) == ["c"]
+
+
 async def test_a_conversation_begun_anew_while_it_is_read_for_replacing_is_left_alone(store: Store) -> None:
     """Its new life may be at the revision that the old one had."""
     over = Over(store.repository)
@@ -409,7 +439,7 @@ async def test_a_conversation_begun_anew_while_it_is_read_for_replacing_is_left_
         await store.repository.append("c", [U("new"), A("life")], turn_id="new")
         return found
 
-    over.page = page  # type: ignore[attr-defined]
+    over.page = page
     with pytest.raises(ConversationDeletedError):
         await turn.commit([A("better")])
     assert await said(memory_on(store.repository)) == ["new", "life"]

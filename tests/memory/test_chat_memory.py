@@ -101,7 +101,7 @@ def test_parts_may_be_given_by_place_or_by_name() -> None:
 )
 def test_a_part_of_the_wrong_kind_is_refused(given: dict[str, object], name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
-        ChatMemory(**given)  # type: ignore[arg-type]
+        ChatMemory(**given)
 
 
 KEY = "0" * 43 + "="  # of Fernet
@@ -190,7 +190,7 @@ async def test_win_005_win_006_every_operation_names_a_bad_id(bad: str) -> None:
 async def test_what_is_no_message_is_refused_and_nothing_is_stored(bad: object) -> None:
     memory = ChatMemory()
     with pytest.raises(InvalidInputError, match="`messages"):
-        await memory.add("c", bad)  # type: ignore[arg-type]
+        await memory.add("c", bad)
     assert await memory.count("c") == 0
 
 
@@ -314,12 +314,12 @@ async def test_a_snapshot_taken_while_others_write_is_of_one_moment() -> None:
     page, writes = busy.page, iter([plain(["u2"]), plain(["a2"])])
 
     async def page_and_write(conversation_id: str, **how: object) -> object:
-        found = await page(conversation_id, **how)  # type: ignore[arg-type]
+        found = await page(conversation_id, **how)
         if (batch := next(writes, None)) is not None:
             await busy.append(conversation_id, batch, turn_id=batch[0].text)
         return found
 
-    busy.page = page_and_write  # type: ignore[method-assign,assignment]
+    busy.page = page_and_write
     snapshot = await memory.snapshot("c")
     assert [entry["message"]["content"] for entry in snapshot["entries"]] == ["u1", "a1", "u2", "a2"]
 
@@ -333,9 +333,9 @@ async def test_a_snapshot_has_the_time_to_live_of_the_entries_that_it_has() -> N
     async def write_and_list(**how: object) -> object:
         if left and left.pop():
             await busy.append("c", [U("u2")], turn_id="u2", retention=Retention(timedelta(hours=1)))
-        return await conversations(**how)  # type: ignore[arg-type]
+        return await conversations(**how)
 
-    busy.conversations = write_and_list  # type: ignore[method-assign,assignment]
+    busy.conversations = write_and_list
     taken = await memory.snapshot("c")
     assert ([entry["message"]["content"] for entry in taken["entries"]], taken["ttl"]) == (["u1", "u2"], 3600)
 
@@ -347,13 +347,13 @@ async def test_a_snapshot_taken_while_it_is_deleted_and_begun_anew_is_of_one_lif
     page, left = busy.page, [True]
 
     async def page_and_delete(conversation_id: str, **how: object) -> object:
-        found = await page(conversation_id, **how)  # type: ignore[arg-type]
+        found = await page(conversation_id, **how)
         if left and left.pop():
             await busy.delete("c")
             await busy.append("c", [U("new")], turn_id="new")
         return found
 
-    busy.page = page_and_delete  # type: ignore[method-assign,assignment]
+    busy.page = page_and_delete
     assert [entry["message"]["content"] for entry in (await memory.snapshot("c"))["entries"]] == ["new"]
 
 
@@ -379,7 +379,7 @@ async def test_a_snapshot_that_is_none_is_refused_and_nothing_is_lost(bad: objec
     memory = ChatMemory()
     await memory.add("c", U("hi"))
     with pytest.raises(InvalidInputError, match="`snapshot`") as raised:
-        await memory.restore("c", bad)  # type: ignore[arg-type]
+        await memory.restore("c", bad)
     assert "secret" not in str(raised.value)
     assert await stored(memory) == ["hi"]
 
@@ -434,7 +434,7 @@ async def test_all_conversations_of_a_prefix_are_deleted_and_no_others() -> None
     assert [row.conversation_id for row in (await memory.conversations()).items] == ["USER:1", "user", "users:1", "v"]
     for nothing in ("", None):
         with pytest.raises(InvalidInputError, match="`prefix`"):
-            await memory.clear_all(nothing)  # type: ignore[arg-type]
+            await memory.clear_all(nothing)
     assert await memory.clear_all("", everything=True) == 4
     assert (await memory.conversations()).items == ()
 
@@ -457,7 +457,7 @@ async def test_old_and_expired_conversations_are_pruned() -> None:
     assert await memory.prune(timedelta(days=30)) == 0  # it was written to now
     for bad in (timedelta(0), timedelta(days=-1), 30):
         with pytest.raises(InvalidInputError, match="`older_than`"):
-            await memory.prune(bad)  # type: ignore[arg-type]
+            await memory.prune(bad)
 
 
 async def test_a_snapshot_of_an_earlier_release_is_restored() -> None:

@@ -34,7 +34,7 @@ from advisorchain.memory import (
     Turn,
     Unbounded,
 )
-from advisorchain.memory.concurrency import _LINES
+from advisorchain.memory._waiting import _LINES
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, UserMessage
 
 from .._asking import given, stored, texts
@@ -90,15 +90,15 @@ class Over:
         (lambda: Serialize(lease=0), "lease"),
         (lambda: Serialize(lease=float("inf")), "lease"),
         (lambda: Reject(lease=True), "lease"),
-        (lambda: Fork(lease="1"), "lease"),  # type: ignore[arg-type]
+        (lambda: Fork(lease="1"), "lease"),
         (lambda: Serialize(wait=-1), "wait"),
         (lambda: Serialize(wait=float("nan")), "wait"),
-        (lambda: Serialize(late="branch"), "late"),  # type: ignore[arg-type]
-        (lambda: Reject(late="no"), "late"),  # type: ignore[arg-type]
-        (lambda: Fork(name="x"), "name"),  # type: ignore[arg-type]
-        (lambda: ChatMemory(concurrency="serialize"), "concurrency"),  # type: ignore[arg-type]
-        (lambda: ChatMemory(concurrency=Serialize), "concurrency"),  # type: ignore[arg-type]
-        (lambda: ChatMemory(retention=30), "retention"),  # type: ignore[arg-type]
+        (lambda: Serialize(late="branch"), "late"),
+        (lambda: Reject(late="no"), "late"),
+        (lambda: Fork(name="x"), "name"),
+        (lambda: ChatMemory(concurrency="serialize"), "concurrency"),
+        (lambda: ChatMemory(concurrency=Serialize), "concurrency"),
+        (lambda: ChatMemory(retention=30), "retention"),
     ],
 )
 def test_what_cannot_work_is_refused_when_it_is_made(make: Callable[[], object], name: str) -> None:
@@ -109,6 +109,7 @@ def test_what_cannot_work_is_refused_when_it_is_made(make: Callable[[], object],
 def test_a_rule_is_a_value_and_shows_itself() -> None:
     assert Serialize(30) == Serialize(lease=30.0)
     assert len({Append(), Append(), Serialize(), Reject(), Fork()}) == 4
+    assert Serialize().wait > Serialize().lease  # who waits outlives the lease of a holder that died
     memory = ChatMemory(concurrency=Serialize(wait=5), retention=Retention(max_messages=9))
     assert "concurrency=Serialize(lease=120.0, wait=5, late='refuse'), retention=Retention(" in repr(memory)
     assert memory.describe()["policy"] == "MessageWindow(max_messages=20)"
@@ -202,7 +203,7 @@ async def test_a_beginning_that_is_interrupted_leaves_no_lease(
         return None
 
     setattr(over, at, interrupted)
-    memory = ChatMemory(repository=over, concurrency=rule)  # type: ignore[arg-type]
+    memory = ChatMemory(repository=over, concurrency=rule)
     with scope, suppress(StorageError):
         await memory.begin("c", [U("u1")])
     assert not hasattr(vars(over), at)
@@ -218,9 +219,9 @@ async def test_a_store_that_gives_no_lease_is_an_error(store: Store, rule: Concu
         raise StorageError("down")
 
     over = Over(store.repository)
-    over.acquire = broken  # type: ignore[attr-defined]
+    over.acquire = broken
     with pytest.raises(StorageError, match="down"):
-        await ChatMemory(repository=over, concurrency=rule).begin("c", [U("u1")])  # type: ignore[arg-type]
+        await ChatMemory(repository=over, concurrency=rule).begin("c", [U("u1")])
     assert asked == [120.0, 1.0]  # the second time to give it back, should it be ours
 
 
@@ -242,17 +243,17 @@ async def test_a_store_that_cannot_take_a_lease_back_costs_no_answer(
         raise StorageError("secret")
 
     over = Over(store.repository)
-    over.release = broken  # type: ignore[attr-defined]
-    memory = ChatMemory(repository=over, concurrency=rule)  # type: ignore[arg-type]
+    over.release = broken
+    memory = ChatMemory(repository=over, concurrency=rule)
     with caplog.at_level(logging.WARNING, "advisorchain"):
         await (await memory.begin("c", [U("u1")])).commit([A("a1")])
     assert await said(memory) == ["u1", "a1"]
     assert [record.message for record in caplog.records] == ["advisorchain.memory.release_failed"]
     assert "secret" not in str(vars(caplog.records[0]))
-    over.release = anyio.sleep_forever  # type: ignore[attr-defined]
-    monkeypatch.setattr("advisorchain.memory.concurrency._GIVE_BACK_SECONDS", 0)
+    over.release = anyio.sleep_forever
+    monkeypatch.setattr("advisorchain.memory._hold._GIVE_BACK_SECONDS", 0)
     store.clock.now += 10_000
-    over.release = lambda *_: anyio.sleep_forever()  # type: ignore[attr-defined]
+    over.release = lambda *_: anyio.sleep_forever()
     await (await memory.begin("c", [U("u2")])).commit([A("a2")])
     assert await said(memory) == ["u1", "a1", "u2", "a2"]
 
@@ -265,12 +266,12 @@ async def test_a_commit_that_failed_can_be_tried_again(store: Store, rule: Concu
         await store.repository.append(*args, **kwargs)
         raise StorageError("the connection broke")
 
-    memory = ChatMemory(repository=over, concurrency=rule)  # type: ignore[arg-type]
+    memory = ChatMemory(repository=over, concurrency=rule)
     turn = await memory.begin("c", [U("u1")])
-    over.append = in_doubt  # type: ignore[attr-defined]
+    over.append = in_doubt
     with pytest.raises(StorageError):
         await turn.commit([A("a1")])
-    del over.append  # type: ignore[attr-defined]
+    del over.append
     await turn.commit([A("a1")])
     assert await said(memory) == ["u1", "a1"]
     assert await is_free(store)
@@ -343,6 +344,33 @@ async def test_who_gives_up_lets_the_next_one_through(store: Store) -> None:
         await first.abandon()
     assert began == ["patient"]
     assert await is_free(store)
+
+
+async def test_a_line_that_never_ends_starves_nobody_elsewhere(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("advisorchain.memory._waiting._LONG_RUN", (0, 4))
+    monkeypatch.setattr("advisorchain.memory._waiting._STOP", 0.1)
+    monkeypatch.setattr("advisorchain.memory._waiting._LONGEST_PAUSE", 0.05)
+    line, over = memory_on(store, Serialize()), Over(store.repository)  # two repositories: two lines
+    elsewhere = ChatMemory(repository=over, concurrency=Serialize(wait=60))
+    turns = 0
+
+    async def ask_again_and_again() -> None:
+        nonlocal turns
+        while True:
+            turn = await line.begin("c", [U("u")])
+            await wait_until_in_line(store.repository, 1)  # so its end wakes another one
+            turns += 1
+            await turn.abandon()
+
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(ask_again_and_again)
+        await wait_until_in_line(store.repository, 2)
+        begun = turns
+        await (await elsewhere.begin("c", [U("mine")])).commit([A("a")])
+        group.cancel_scope.cancel()
+    assert turns - begun <= 40
+    assert await said(line) == ["mine", "a"]
 
 
 async def test_two_memories_over_one_store_wait_for_each_other(store: Store) -> None:
@@ -454,12 +482,13 @@ async def test_B109_a_lock_stops_no_other_conversation_and_is_freed_on_cancel(st
 
 
 @leased
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # as many again on trio would say the same
 async def test_B109_no_lock_is_kept_for_ids_that_are_not_in_use(rule: ConcurrencyRule) -> None:
     memory = ChatMemory(concurrency=rule)
     for number in range(10_000):
         await (await memory.begin(f"c{number}", [])).abandon()
     assert not _LINES.get({})
-    assert not memory.repository._leases  # type: ignore[attr-defined]
+    assert not memory.repository._leases
 
 
 # --- B156 -------------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextlib import closing as closing_
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,8 +21,15 @@ from cryptography.fernet import Fernet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisorchain.errors import ConfigurationError, ConversationConflictError, InvalidInputError, StorageError
+from advisorchain.errors import (
+    ConfigurationError,
+    ConversationBusyError,
+    ConversationConflictError,
+    InvalidInputError,
+    StorageError,
+)
 from advisorchain.memory.chat_memory import ChatMemory
+from advisorchain.memory.concurrency import Reject, Serialize
 from advisorchain.memory.policies import MessageWindow
 from advisorchain.memory.repositories._encryption import Cipher, Sealed
 from advisorchain.memory.repositories.encrypted import EncryptedChatMemoryRepository
@@ -39,6 +47,8 @@ from advisorchain.messages import (
     UserMessage,
 )
 from advisorchain.testing.repository_laws import REPOSITORY_LAWS, Means, RepositoryLaw
+
+from ._kit import pair
 
 KEY, OTHER, THIRD = (Fernet.generate_key() for _ in range(3))
 
@@ -74,6 +84,11 @@ def means(inner: Callable[..., Any], kind: Any = EncryptedChatMemoryRepository, 
     )
 
 
+EITHER = pytest.mark.parametrize(  # both stores on both loops would say the same twice
+    ("anyio_backend", "inner"), [("asyncio", "memory"), ("trio", "sqlite")], indirect=["inner"]
+)
+
+
 @asynccontextmanager
 async def closing(repository: Any) -> AsyncIterator[Any]:
     try:
@@ -82,11 +97,8 @@ async def closing(repository: Any) -> AsyncIterator[Any]:
         await repository.aclose()
 
 
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
-
-
 @pytest.mark.parametrize("law", REPOSITORY_LAWS, ids=lambda law: law.name)
+@EITHER
 async def test_law(law: RepositoryLaw, inner: Callable[..., Any]) -> None:
     given = means(inner)
     if law.missing(given):
@@ -128,6 +140,7 @@ class Known(EncryptedChatMemoryRepository):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("law", [law for law in REPOSITORY_LAWS if law.name not in LISTS], ids=lambda law: law.name)
+@EITHER
 async def test_law_with_hashed_ids(law: RepositoryLaw, inner: Callable[..., Any]) -> None:
     given = means(inner, Known, hash_ids=True)
     if law.missing(given):
@@ -210,6 +223,7 @@ async def _filled(store: Any, keys: Any = KEY, **options: Any) -> EncryptedChatM
 
 async def test_a_wrong_key_is_an_error_that_names_the_entry_and_no_content(inner: Callable[..., Any]) -> None:
     async with closing(await _filled(inner())) as repository:
+        snapshot = await ChatMemory(repository=repository).snapshot("c")
         wrong = EncryptedChatMemoryRepository(repository.repository, OTHER)
         for call in (
             lambda: wrong.recall("c", 1),
@@ -217,6 +231,10 @@ async def test_a_wrong_key_is_an_error_that_names_the_entry_and_no_content(inner
             lambda: wrong.replace("c", pair(3)),
             lambda: wrong.rotate("c"),
             lambda: wrong.append("c", [SystemMessage("x")], turn_id="t3"),
+            lambda: wrong.append("c", pair(3), turn_id="t3"),
+            lambda: ChatMemory(repository=wrong).add("c", pair(3)),
+            lambda: ChatMemory(repository=wrong).begin("c", pair(3)),
+            lambda: ChatMemory(repository=wrong).restore("c", snapshot),
         ):
             with pytest.raises(StorageError, match=r"entry \d+ cannot be decrypted.*`keys`") as caught:
                 await call()
@@ -311,12 +329,15 @@ def test_keys_that_are_none_are_refused_and_not_shown() -> None:
         ([KEY, 7], r"`keys\[1\]`"),
     ):
         with pytest.raises(ConfigurationError, match=named) as caught:
-            EncryptedChatMemoryRepository(store, keys)  # type: ignore[arg-type]
+            EncryptedChatMemoryRepository(store, keys)
         assert "s3cret" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="`names_key` is no key") as caught:
+        EncryptedChatMemoryRepository(store, KEY, names_key="s3cret")
+    assert "s3cret" not in str(caught.value)
     for key in (KEY, KEY.decode(), [KEY.decode(), OTHER]):
         assert KEY.decode() not in repr(EncryptedChatMemoryRepository(store, key))
     with pytest.raises(ConfigurationError, match="`repository`"):
-        EncryptedChatMemoryRepository(InMemoryChatMemoryRepository, KEY)  # type: ignore[arg-type]
+        EncryptedChatMemoryRepository(InMemoryChatMemoryRepository, KEY)
 
 
 def test_a_missing_package_is_an_error_that_spells_the_command() -> None:
@@ -461,6 +482,17 @@ async def test_a_plain_conversation_moves_by_snapshot(inner: Callable[..., Any])
         assert [(e.message, e.turn_id, e.created) for e in entries] == [(e.message, e.turn_id, e.created) for e in before]
 
 
+async def test_a_plain_conversation_is_encrypted_where_it_is(inner: Callable[..., Any]) -> None:
+    async with closing(EncryptedChatMemoryRepository(inner(), KEY)) as hidden:
+        plain = ChatMemory(repository=hidden.repository)
+        await plain.add("c", SAID)
+        with pytest.raises(StorageError, match="is not encrypted"):
+            await hidden.append("c", pair(1), turn_id="t")
+        await ChatMemory(repository=hidden).restore("c", await plain.snapshot("c"))
+        assert [entry.message for entry in (await hidden.page("c")).items] == SAID
+        assert CANARY not in repr((await plain.history("c")).items)
+
+
 async def test_hashed_ids_are_listed_as_hashes(inner: Callable[..., Any]) -> None:
     async with closing(await _filled(inner(), hash_ids=True)) as repository:
         await repository.append("d", pair(1), turn_id="t")
@@ -471,11 +503,125 @@ async def test_hashed_ids_are_listed_as_hashes(inner: Callable[..., Any]) -> Non
         for call in (repository.conversations, repository.prune):
             with pytest.raises(InvalidInputError, match="`prefix`"):
                 await call(prefix="c")
-        other = EncryptedChatMemoryRepository(repository.repository, OTHER, hash_ids=True)
-        assert (await other.recall("c", 1)).count == 0
         plain = EncryptedChatMemoryRepository(repository.repository, KEY)
         assert plain.stored_id("c") == "c"
+        await plain.append("not hashed", pair(1), turn_id="t")
+        assert (await repository.conversations()).items == rows
         assert await repository.delete("c")
+
+
+async def test_the_hashes_that_are_listed_are_ids_to_every_method(inner: Callable[..., Any]) -> None:
+    async with closing(await _filled(inner(), hash_ids=True)) as repository:
+        memory = ChatMemory(repository=repository, concurrency=Serialize())
+        await memory.add("d", pair(1))
+        for row in (await memory.conversations()).items:
+            hashed = row.conversation_id
+            assert repository.stored_id(hashed) == hashed
+            assert await memory.count(hashed) == len((await memory.history(hashed)).items) == row.count
+        hashed = repository.stored_id("c")
+        turn = await memory.begin(hashed, pair(3))
+        with pytest.raises(ConversationBusyError):
+            await ChatMemory(repository=repository, concurrency=Reject()).begin("c", [])
+        await turn.commit()
+        assert (await memory.get("c"))[-2:] == tuple(pair(3))
+        await memory.restore("e", await memory.snapshot(hashed))
+        await memory.fork(hashed, "f")
+        assert await memory.rename(repository.stored_id("f"), "g")
+        assert await memory.clear(hashed)
+        assert not await memory.clear("c")
+        assert await memory.count("e") == await memory.count("g") == 8
+        assert await memory.clear_all("", everything=True) == 3
+        assert not (await memory.conversations()).items
+
+
+@pytest.mark.parametrize(
+    ("keys", "names_key"),
+    [(OTHER, None), ([KEY, OTHER], None), (KEY, OTHER)],
+    ids=["another", "another put last", "another for names"],
+)
+async def test_a_wrong_key_of_names_is_an_error_and_no_empty_conversation(
+    inner: Callable[..., Any], keys: Any, names_key: Any
+) -> None:
+    async with closing(await _filled(inner(), hash_ids=True)) as repository:
+        wrong = EncryptedChatMemoryRepository(repository.repository, keys, hash_ids=True, names_key=names_key)
+        for call in (
+            lambda: wrong.recall("c", 1),
+            lambda: wrong.page("c"),
+            lambda: wrong.append("c", pair(3), turn_id="t3"),
+            lambda: wrong.replace("c", pair(3)),
+            lambda: wrong.rotate("c"),
+            lambda: wrong.delete("c"),
+            lambda: wrong.rename("c", "d"),
+            lambda: wrong.fork("c", "d"),
+            lambda: wrong.acquire("c", "owner", 60),
+            lambda: ChatMemory(repository=wrong).get("c"),
+            lambda: ChatMemory(repository=wrong).clear_all("", everything=True),
+        ):
+            with pytest.raises(StorageError, match=r"another key.*`names_key`"):
+                await call()
+        rows = (await repository.repository.conversations()).items
+        assert [(row.conversation_id, row.count) for row in rows] == [(repository.stored_id("c"), 6)]
+
+
+async def test_a_wrong_key_is_an_error_where_the_key_of_names_is_right(inner: Callable[..., Any]) -> None:
+    async with closing(await _filled(inner(), hash_ids=True)) as repository:
+        wrong = EncryptedChatMemoryRepository(repository.repository, OTHER, hash_ids=True, names_key=KEY)
+        for call in (lambda: wrong.recall("c", 1), lambda: wrong.append("c", pair(3), turn_id="t3")):
+            with pytest.raises(StorageError, match=r"entry \d+ cannot be decrypted"):
+                await call()
+        assert (await repository.recall("c", 1)).count == 6
+
+
+async def test_the_key_of_names_is_compared_once(inner: Callable[..., Any]) -> None:
+    async with closing(EncryptedChatMemoryRepository(inner(), KEY, hash_ids=True)) as repository:
+        store, listed, asked = repository.repository, repository.repository.conversations, 0
+
+        async def counted(**named: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return await listed(**named)
+
+        store.conversations = counted
+        await repository.append("c", pair(1), turn_id="t1")
+        assert asked == 1  # there is nothing to compare it with
+        for _ in range(5):
+            await repository.recall("c", 1)
+        assert asked == 2
+
+
+async def test_who_shares_a_store_with_another_key_of_names_has_it_compared_with_its_own(inner: Callable[..., Any]) -> None:
+    """Two that began on one empty store: whose ids come first is chance."""
+    async with closing(inner()) as store:
+        both = [EncryptedChatMemoryRepository(store, key, hash_ids=True) for key in (KEY, OTHER)]
+        for repository in both:
+            repository._named = True
+            await repository.append("c", pair(1), turn_id="t")
+        for key in (KEY, OTHER):
+            assert (await EncryptedChatMemoryRepository(store, key, hash_ids=True).recall("c", 1)).count == 2
+        with pytest.raises(StorageError, match="another key"):
+            await EncryptedChatMemoryRepository(store, THIRD, hash_ids=True).recall("c", 1)
+
+
+@pytest.mark.parametrize("hash_ids", [False, True])
+async def test_keys_change_while_several_processes_run(inner: Callable[..., Any], hash_ids: bool) -> None:
+    """Each step may be given to one process before the other has it, and both read and write."""
+    steps: list[Any] = [KEY, [KEY, OTHER], [OTHER, KEY], OTHER]
+    async with closing(EncryptedChatMemoryRepository(inner(), KEY)) as outer:
+        processes = [
+            EncryptedChatMemoryRepository(outer.repository, keys, hash_ids=hash_ids, names_key=None if keys == KEY else KEY)
+            for keys in steps
+        ]
+        turns = 0
+        for before, behind in pairwise(processes):
+            if behind is processes[-1]:
+                assert await before.rotate("c")
+            for process in (before, behind, before):
+                turns += 1
+                for again in (process, before, behind):  # a turn that is stored again is known
+                    await again.append("c", pair(turns), turn_id=f"t{turns}")
+                for reader in (before, behind):
+                    assert (await reader.recall("c", None)).count == 2 * turns
+                assert len({reader.stored_id("c") for reader in processes}) == 1
 
 
 async def test_a_replacement_is_tried_again_when_others_write(inner: Callable[..., Any]) -> None:

@@ -17,7 +17,7 @@ from advisorchain.errors import (
 )
 from advisorchain.messages import SystemMessage
 
-from ._logs import Clock, both_by, everything, fill, lasting, names, pair, texts
+from ._kit import Clock, both_by, everything, fill, lasting, names, pair, texts
 
 
 async def test_a_fork_stands_on_its_own(opened: Any) -> None:

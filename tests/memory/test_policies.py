@@ -60,7 +60,7 @@ def texts(messages: Sequence[Message]) -> list[str]:
 @pytest.mark.parametrize("size", [0, -1, True, 2.0, "3", None], ids=repr)
 def test_win_001_win_002_a_window_that_holds_nothing_is_refused(size: object) -> None:
     with pytest.raises(ConfigurationError, match="`max_messages`"):
-        MessageWindow(size)  # type: ignore[arg-type]
+        MessageWindow(size)
 
 
 def test_a_window_is_of_20_messages_and_a_value() -> None:

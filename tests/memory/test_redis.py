@@ -25,11 +25,13 @@ from advisorchain.memory.repositories._redis.rows import keys_of as names_of
 from advisorchain.memory.repositories._redis.scripts import APPEND
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repositories.redis import RedisChatMemoryRepository
-from advisorchain.memory.repository import Entry, Retention
+from advisorchain.memory.repository import Retention
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 
+from ._kit import everything, pair, texts
 from ._redis_servers import KINDS, Clock, check_laws, keys_of, repository, server
 
+pytestmark = pytest.mark.slow  # asks a server
 HOUR = 3_600_000  # milliseconds that keys outlive their conversation
 
 
@@ -56,21 +58,9 @@ def prefix() -> str:
     return f"test-{uuid4().hex}"
 
 
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
-
-
 async def fill(store: Any, turns: int, conversation_id: str = "c", **options: Any) -> None:
     for number in range(1, turns + 1):
         await store.append(conversation_id, pair(number), turn_id=f"t{number}", **options)
-
-
-async def everything(store: Any, conversation_id: str = "c") -> tuple[Entry, ...]:
-    return tuple((await store.page(conversation_id, limit=1_000_000)).items)
-
-
-async def texts(store: Any, conversation_id: str = "c") -> list[str]:
-    return [entry.message.text for entry in await everything(store, conversation_id)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -336,6 +326,19 @@ async def test_prune_goes_on_where_it_stopped(opened: Any) -> None:
         assert len((await store.conversations()).items) == 13
 
 
+async def test_prune_that_went_on_and_found_nothing_looks_at_what_lies_before(opened: Any) -> None:
+    clock = Clock()
+    async with opened(clock=clock) as store:
+        for name, seconds in (("a", 50), ("b", 5), ("c", 500)):
+            await fill(store, 1, name, retention=Retention(ttl=timedelta(seconds=seconds)))
+        clock.seconds += 6
+        assert await store.prune(limit=1) == 1
+        clock.seconds += 50
+        assert await store.prune(limit=1) == 1
+        assert [row.conversation_id for row in (await store.conversations()).items] == ["c"]
+        assert await store.prune(limit=1) == 0
+
+
 async def test_a_list_of_many_comes_in_order_and_in_parts(opened: Any) -> None:
     names = sorted({f"{number * 7919 % 997:03}{'x' * (number % 5)}" for number in range(400)})
     async with opened() as store:
@@ -458,7 +461,7 @@ async def test_a_log_that_changes_while_it_is_read_is_read_again(opened: Any, mo
             asked += 1
             if asked == 2:  # between two parts
                 await original(
-                    APPEND, store._server.keys("c").body, "t9", "", "", "", "", "", 7, "c", payload(pair(9)[0], "t9")
+                    APPEND, store._server.keys("c").body, "t9", "", "", "", "", "", "c", 7, payload(pair(9)[0], "t9")
                 )
             return answer
 
@@ -510,20 +513,20 @@ async def test_text_of_any_size(opened: Any) -> None:
 def test_an_entry_is_parsed_once() -> None:
     reader = EntryReader("redis://here")
     row = b"1 1 1790000000000000 u - 1 t" + b'{"role":"user","content":"hi"}'
-    (entry,) = reader.entries([row])
-    assert reader.entries([row])[0] is entry
+    (entry,) = reader.entries("c", [row])
+    assert reader.entries("c", [row])[0] is entry
     other = row.replace(b"hi", b"ho")  # what a failover made of the same sequence
-    assert reader.entries([other])[0].message == UserMessage("ho")
-    for number in range(5000):
-        reader.entries([b"%d " % number + row[2:]])
-    assert len(reader._known) <= 4096
-    reader.forget()
-    assert reader.entries([row])[0] is not entry
+    assert reader.entries("c", [other])[0].message == UserMessage("ho")
+    (entry,) = reader.entries("c", [row])
+    reader.forget("d")
+    assert reader.entries("c", [row])[0] is entry
+    reader.forget("c")
+    assert reader.entries("c", [row])[0] is not entry
 
 
 def test_an_entry_that_cannot_be_read_names_the_server() -> None:
     with pytest.raises(StorageError, match=r"entry 7 on `redis://here` cannot be read") as caught:
-        EntryReader("redis://here").entries([b'7 7 1790000000000000 u - 1 t{"role":"pirate","content":"secret"}'])
+        EntryReader("redis://here").entries("c", [b'7 7 1790000000000000 u - 1 t{"role":"pirate","content":"secret"}'])
     assert "secret" not in str(caught.value)
 
 

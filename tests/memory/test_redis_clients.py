@@ -23,13 +23,11 @@ from cryptography.x509.oid import NameOID
 
 from advisorchain.errors import ConfigurationError, StorageError
 from advisorchain.memory.repositories.redis import RedisChatMemoryRepository
-from advisorchain.messages import AssistantMessage, Message, UserMessage
 
+from ._kit import pair
 from ._redis_servers import PrivateRedis, free_port, private, repository, server, wait_until
 
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
+pytestmark = pytest.mark.slow  # asks a server
 
 
 async def works(store: Any) -> None:
@@ -160,7 +158,7 @@ async def test_where_the_client_makes_spans_it_is_asked(monkeypatch: Any) -> Non
 
 async def test_a_client_that_is_given_is_used_and_stays_open() -> None:
     async with Redis.from_url(server("redis").url) as client:
-        store: Any = repository(client)  # type: ignore[arg-type]
+        store: Any = repository(client)
         await works(store)
         with pytest.raises(StorageError, match="belongs to another event loop"):
             await to_thread.run_sync(lambda: anyio.run(store.recall, "c", 5))
@@ -171,7 +169,7 @@ async def test_a_client_that_is_given_is_used_and_stays_open() -> None:
 
 
 async def test_a_client_that_is_not_open_is_told() -> None:
-    store: Any = repository(Redis.from_url(server("redis").url))  # type: ignore[arg-type]
+    store: Any = repository(Redis.from_url(server("redis").url))
     with pytest.raises(StorageError, match="the client is not open"):
         await store.recall("c", 5)
 
@@ -186,7 +184,7 @@ async def test_a_function_makes_clients(anyio_backend_name: str) -> None:
             yield client
         made.append("closed")
 
-    store: Any = repository(make)  # type: ignore[arg-type]
+    store: Any = repository(make)
     await works(store)
     await to_thread.run_sync(lambda: anyio.run(add, store, "d", 1, backend=anyio_backend_name))
     await store.delete("d")
@@ -202,7 +200,7 @@ async def test_a_function_that_fails_is_a_storage_error() -> None:
         raise ValueError("no such secret")
         yield
 
-    store: Any = repository(make)  # type: ignore[arg-type]
+    store: Any = repository(make)
     with pytest.raises(StorageError, match="cannot be reached") as caught:
         await store.recall("c", 5)
     assert "secret" not in str(caught.value)
@@ -211,7 +209,7 @@ async def test_a_function_that_fails_is_a_storage_error() -> None:
 
 def test_a_source_that_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="decode_responses=False"):
-        RedisChatMemoryRepository(Redis(decode_responses=True))  # type: ignore[arg-type]
+        RedisChatMemoryRepository(Redis(decode_responses=True))
     wrong: Any
     for wrong in (None, 7, b"redis://"):
         with pytest.raises(ConfigurationError, match="`source` is"):
@@ -247,7 +245,9 @@ def test_what_a_url_shows(url: str, shown: str) -> None:
         "", "localhost", "redis://", "http://u:hush@localhost", "redis://u:hush@localhost:x", "redis://u:hush@localhost/one",
         "redis://u:hush@localhost/1/2", "redis://u:hush@localhost?hush=hush2", "redis+hush://localhost",
         "redis+cluster://u:hush@one:7000/1", "redis+sentinel://u:hush@one:26379", "redis+sentinel://u:hush@one/main/x",
-        "redis://u:hush@localhost:99999", "rediss://u:hush@localhost?ssl_ca_certs=/nowhere", "unix://u:hush@",
+        "redis://u:hush@localhost?ssl_ca_certs=/nowhere", "valkey+sentinel://u:hush@one/main?ssl_cert_reqs=none",
+        "unix://u:hush@/socket?ssl_keyfile=key", "redis://u:hush@localhost:99999", "rediss://u:hush@localhost?ssl_ca_certs=/nowhere",
+        "unix://u:hush@",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_is_refused(url: str) -> None:

@@ -17,8 +17,9 @@ from advisorchain.memory.repositories._redis import copies as _redis_copies
 from advisorchain.memory.repositories._redis.connections import TidyClusterPool
 from advisorchain.memory.repositories.redis import RedisChatMemoryRepository
 from advisorchain.memory.repository import Retention
-from advisorchain.messages import AssistantMessage, Message, SystemMessage, UserMessage
+from advisorchain.messages import SystemMessage
 
+from ._kit import pair, texts
 from ._redis_servers import check_laws, cluster, cluster_url, keys_of, repository
 
 pytestmark = pytest.mark.slow
@@ -31,14 +32,6 @@ async def opened(**options: Any) -> AsyncIterator[RedisChatMemoryRepository]:
         yield made
     finally:
         await made.aclose()
-
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
-
-
-async def texts(store: Any, conversation_id: str) -> list[str]:
-    return [entry.message.text for entry in (await store.page(conversation_id, limit=10_000)).items]
 
 
 async def test_the_laws() -> None:
@@ -122,7 +115,7 @@ async def test_nothing_is_lost_while_a_conversation_is_renamed() -> None:
 async def test_a_client_of_a_cluster_that_is_given() -> None:
     nodes = [TCPLocation("127.0.0.1", node.port) for node in cluster()]
     async with RedisCluster(connection_pool=TidyClusterPool(startup_nodes=nodes)) as client:
-        store: Any = repository(client)  # type: ignore[arg-type]
+        store: Any = repository(client)
         assert await store.append("c", pair(1), turn_id="t1") == 1
         assert await store.rename("c", "d")
         assert await store.delete("d")
@@ -158,7 +151,7 @@ async def test_a_rename_that_others_write_into_is_undone_and_begun_anew() -> Non
                 await store.append("a", pair(7 + left), turn_id=f"other{left}")
             return await original(keys, conversation_id, which)
 
-        store._moves._gone = written_first  # type: ignore[method-assign]
+        store._moves._gone = written_first
         assert await store.rename("a", others[0])
         assert await texts(store, "a") == []
         assert await texts(store, others[0]) == ["u1", "a1", "u8", "a8", "u7", "a7"]
@@ -167,7 +160,7 @@ async def test_a_rename_that_others_write_into_is_undone_and_begun_anew() -> Non
             await store.append(conversation_id, pair(5), turn_id=f"both {conversation_id}")
             return await original(keys, conversation_id, which)
 
-        store._moves._gone = written_to_both  # type: ignore[method-assign]
+        store._moves._gone = written_to_both
         with pytest.raises(StorageError, match="written to by others"):
             await store.rename(
                 others[0], others[1] if store._server.keys(others[1]).ids != store._server.keys(others[0]).ids else "a"
@@ -190,7 +183,7 @@ async def test_a_fork_between_slots_begins_anew_when_the_log_is_replaced_meanwhi
                 await store.replace("a", pair(2))
             return found
 
-        store._moves._cut = cut_then_replaced  # type: ignore[method-assign]
+        store._moves._cut = cut_then_replaced
         assert await store.fork("a", other, at=4)
         assert await texts(store, other) == ["u2"]
         assert len(cuts) == 2

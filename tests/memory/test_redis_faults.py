@@ -22,17 +22,12 @@ from advisorchain.errors import StorageError
 from advisorchain.memory.repositories._redis.rows import keys_of as names_of
 from advisorchain.memory.repositories.redis import RedisChatMemoryRepository
 from advisorchain.memory.repository import Retention
-from advisorchain.messages import AssistantMessage, Message, UserMessage
+from advisorchain.messages import UserMessage
 
+from ._kit import cancelled_after, pair, texts
 from ._redis_servers import KINDS, PrivateRedis, free_port, private, repository, server, wait_until
 
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
-
-
-async def texts(store: Any, conversation_id: str = "c") -> list[str]:
-    return [entry.message.text for entry in (await store.page(conversation_id, limit=1000)).items]
+pytestmark = pytest.mark.slow  # asks a server
 
 
 # --- the server goes away and comes back
@@ -350,7 +345,7 @@ async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(call: str) -
             "delete": lambda name=name: store.delete(name),
             "rename": lambda name=name: store.rename(name, f"{name} new"),
         }
-        ended += await _cancelled_after(turns, calls[call])
+        ended += await cancelled_after(turns, calls[call])
         assert await texts(store, name) in outcomes[call]
         assert await store.append(name, pair(3), turn_id="t3")
         for one in (name, f"{name} new"):
@@ -359,22 +354,6 @@ async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(call: str) -
             break
     assert ended
     await store.aclose()
-
-
-async def _cancelled_after(turns: int, call: Callable[[], Any]) -> bool:
-    done = False
-    async with anyio.create_task_group() as group:
-
-        async def work() -> None:
-            nonlocal done
-            await call()
-            done = True
-
-        group.start_soon(work)
-        for _ in range(turns):
-            await anyio.lowlevel.checkpoint()
-        group.cancel_scope.cancel()
-    return done
 
 
 async def test_a_call_in_a_cancelled_scope_does_nothing() -> None:

@@ -18,6 +18,7 @@ from advisorchain.messages import AssistantMessage, Message, SystemMessage, Tool
 
 from ._redis_servers import Clock, cluster_url, repository, server
 
+pytestmark = pytest.mark.slow  # asks a server
 IDS = ("c", "d", "e")
 LIFE = timedelta(seconds=100)
 

@@ -28,7 +28,7 @@ from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import Entry
 from advisorchain.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
-from ._logs import everything, pair
+from ._kit import cancelled_after, everything, pair
 
 
 async def test_B013_a_batch_of_fifty_keeps_its_order_and_its_times(opened: Any) -> None:
@@ -157,7 +157,7 @@ async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(opened: Any,
         for turns in (*range(60), *(2**power for power in range(6, 20))):  # a thread may be slow to answer
             name = f"c{turns}"
             await repository.append(name, pair(1), turn_id="t1")
-            done = await _cancelled_after(turns, lambda name=name: _CALLS[call](repository, name))
+            done = await cancelled_after(turns, lambda name=name: _CALLS[call](repository, name))
             found = [[entry.message.text for entry in await everything(repository, of)] for of in (name, f"{name} new")]
             assert found in _OUTCOMES.get(call, [_BEFORE])
             if done:
@@ -190,22 +190,6 @@ _OUTCOMES: dict[str, list[list[list[str]]]] = {
     "fork": [_BEFORE, [["u1", "a1"], ["u1", "a1"]]],
     "prune": [_BEFORE, [[], []]],
 }
-
-
-async def _cancelled_after(turns: int, call: Callable[[], Any]) -> bool:
-    done = False
-    async with anyio.create_task_group() as group:
-
-        async def work() -> None:
-            nonlocal done
-            await call()
-            done = True
-
-        group.start_soon(work)
-        for _ in range(turns):
-            await anyio.lowlevel.checkpoint()
-        group.cancel_scope.cancel()
-    return done
 
 
 async def test_a_call_in_a_cancelled_scope_of_sqlite_does_nothing() -> None:

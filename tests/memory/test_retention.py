@@ -10,12 +10,13 @@ import pytest
 from advisorchain.errors import (
     ConversationConflictError,
     ConversationDeletedError,
+    LeaseLostError,
 )
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 from advisorchain.memory.repository import Entry, Recall, Retention
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 
-from ._logs import Clock, everything, fill, lasting, names, pair, texts
+from ._kit import Clock, everything, fill, lasting, names, pair, texts
 
 
 async def test_a_conversation_that_ended_is_not_there_to_any_method(opened: Any) -> None:
@@ -93,6 +94,22 @@ async def test_a_turn_that_was_begun_before_the_end_begins_the_next_life(opened:
         assert await repository.prune() == 1
         with pytest.raises(ConversationDeletedError):  # nothing is there any more
             await repository.append("c", pair(4), turn_id="t4", incarnation=begun)
+
+
+async def test_prune_removes_the_leases_of_holders_that_died_an_hour_ago(opened: Any) -> None:
+    clock = Clock()
+    async with opened(clock=clock) as repository:
+        first = await repository.acquire("one", "me", 10)
+        endless = await repository.acquire("endless", "me", 1e308)
+        clock.seconds += 3610
+        assert await repository.prune() == 0
+        assert await repository.append("one", pair(1), turn_id="t1", token=first) == 1  # not that long ago yet
+        clock.seconds += 1
+        assert await repository.prune() == 0
+        with pytest.raises(LeaseLostError):
+            await repository.append("one", pair(2), turn_id="t2", token=first)
+        assert await repository.acquire("one", "you", 10) > first
+        assert await repository.acquire("endless", "me", 10) == endless
 
 
 async def test_each_write_begins_the_time_anew_and_keeps_it_unless_it_names_another(opened: Any) -> None:

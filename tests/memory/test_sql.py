@@ -21,20 +21,21 @@ from advisorchain.memory.repositories import _times
 from advisorchain.memory.repositories._sql import rows as _sql_rows
 from advisorchain.memory.repositories._sql import work as _sql_work
 from advisorchain.memory.repositories.sql import SqlChatMemoryRepository
-from advisorchain.memory.repository import Entry, Retention
+from advisorchain.memory.repository import Retention
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 
-from ._sql_servers import KINDS, SERVERS, Place, database
+from ._kit import Clock, everything, pair, texts
+from ._sql_servers import ON_SERVERS, Place, database
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["sqlite-memory", "sqlite-file", *ON_SERVERS])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     found = Place(request.param, tmp_path)
     yield found
     found.close()
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=ON_SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     found = Place(request.param, tmp_path)
     yield found
@@ -49,18 +50,6 @@ def opened(place: Place) -> Callable[..., Any]:
             yield repository
 
     return opened_
-
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
-
-
-async def everything(repository: Any, conversation_id: str = "c") -> tuple[Entry, ...]:
-    return tuple((await repository.page(conversation_id, limit=1_000_000)).items)
-
-
-async def texts(repository: Any, conversation_id: str = "c") -> list[str]:
-    return [entry.message.text for entry in await everything(repository, conversation_id)]
 
 
 # --- the handed cases
@@ -165,7 +154,7 @@ class Statements:
     def __init__(self, repository: SqlChatMemoryRepository) -> None:
         self.texts: list[str] = []
         link = repository._database._links._idle[-1]
-        inner, told = link._cursor, self.texts  # type: ignore[attr-defined]
+        inner, told = link._cursor, self.texts
 
         class Cursor:
             def __getattr__(self, name: str) -> Any:
@@ -194,7 +183,7 @@ class Statements:
                 driver.commit()
 
         driver = link.driver
-        link._cursor, link.driver = Cursor(), Driver()  # type: ignore[attr-defined]
+        link._cursor, link.driver = Cursor(), Driver()
 
 
 @pytest.mark.slow
@@ -349,7 +338,7 @@ async def test_B159_two_stores_on_one_database_lose_no_write(server: Place) -> N
         assert sorted(entry.sequence for entry in entries) == list(range(1, 201))
 
 
-@pytest.mark.parametrize("kind", ["sqlite-file", *SERVERS])
+@pytest.mark.parametrize("kind", ["sqlite-file", *ON_SERVERS])
 async def test_B160_many_at_once_make_the_tables_once(kind: str, tmp_path: Path) -> None:
     place = Place(kind, tmp_path, fresh=True)
 
@@ -428,6 +417,35 @@ async def test_delete_leaves_no_row(opened: Any, place: Place) -> None:
             assert place.rows() == {"schema": 1, "conversations": 0, "entries": 0, "turns": 0, "leases": 0}
 
 
+async def test_prune_removes_the_leases_of_holders_that_died_an_hour_ago(server: Place) -> None:
+    clock = Clock()
+    async with aclosing(server.repository(clock=clock)) as repository:
+        for name in ("one", "two"):
+            assert await repository.acquire(name, "me", 10)
+            clock.seconds += 1800
+        clock.seconds += 1809
+        assert await repository.prune() == 0
+        assert server.run("SELECT conversation_id FROM {}leases") == [("two",)]
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda repository: repository.delete("c"),
+        lambda repository: repository.replace("c", [UserMessage("other")]),
+        lambda repository: repository.prune(before=datetime(2200, 1, 1, tzinfo=UTC)),
+    ],
+    ids=["delete", "replace", "prune"],
+)
+async def test_what_was_deleted_is_not_kept_in_this_process(server: Place, remove: Callable[..., Any]) -> None:
+    async with aclosing(server.repository()) as repository:
+        await repository.append("c", pair(1), turn_id="t1")
+        life = (await repository.recall("c", 5)).incarnation
+        assert len(repository._known._known.of(life)) == 2
+        await remove(repository)
+        assert not repository._known._known.of(life)
+
+
 async def test_a_restored_backup_is_not_confused_with_what_was_read(server: Place) -> None:
     async with aclosing(server.repository()) as repository:
         await repository.append("c", pair(1), turn_id="t1")
@@ -460,16 +478,6 @@ async def test_known_entries_are_not_parsed_again(opened: Any, monkeypatch: pyte
         again = (await repository.recall("c", 20)).tail
         assert [one is other for one, other in zip(first, again, strict=True)] == [True, True]
         assert (await everything(repository))[0] is first[0]
-
-
-async def test_no_more_entries_are_known_than_shall_be(opened: Any) -> None:
-    async with opened() as repository:
-        repository._known._MOST = 10
-        for number in range(20):
-            await repository.append("c", [UserMessage(f"{number}"), AssistantMessage("x" * 11)], turn_id=f"{number}")
-        assert len((await repository.recall("c", None)).tail) == 40
-        assert len(repository._known._entries) <= 10
-        assert all(key[1] % 2 for key in repository._known._entries)  # the long ones are not kept
 
 
 @pytest.mark.slow
@@ -520,7 +528,7 @@ async def test_a_reader_on_an_engine_that_never_resets_sees_what_others_wrote(se
     engine.dispose()
 
 
-@pytest.mark.parametrize("place", ["sqlite-file", *SERVERS], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite-file", *ON_SERVERS], indirect=True)
 async def test_an_engine_without_a_pool_works(place: Place) -> None:
     engine = create_engine(place.url, poolclass=NullPool)
     async with aclosing(place.on(engine)) as repository:

@@ -25,29 +25,26 @@ from advisorchain.memory.repositories._sql import engine as _sql_engine
 from advisorchain.memory.repositories._sql import link as _sql_link
 from advisorchain.memory.repositories._sql import rows as _sql_rows
 from advisorchain.memory.repositories.sql import SqlChatMemoryRepository
-from advisorchain.messages import AssistantMessage, Message, UserMessage
+from advisorchain.messages import UserMessage
 
-from ._sql_servers import SERVERS, Place, admin
+from ._kit import pair
+from ._sql_servers import ON_SERVERS, Place, admin
 
 PASSWORD = "p@ss/w:rd%' x"
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=ON_SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     found = Place(request.param, tmp_path)
     yield found
     found.close()
 
 
-@pytest.fixture
-def postgresql(tmp_path: Path) -> Iterator[Place]:
-    found = Place("postgresql", tmp_path)
+@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.slow)])
+def postgresql(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    found = Place(request.param, tmp_path)
     yield found
     found.close()
-
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
 
 
 async def texts(repository: Any, conversation_id: str = "c") -> list[str]:

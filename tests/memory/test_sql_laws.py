@@ -18,12 +18,12 @@ from advisorchain.messages import UserMessage
 from advisorchain.testing import check_repository
 from advisorchain.testing.pytest_plugin import LawTest
 
-from ._sql_servers import SERVERS, Clock, Place
+from ._kit import Clock
+from ._sql_servers import ON_SERVERS, SERVERS, Place
 
 pytest_plugins = ["advisorchain.testing.pytest_plugin"]
 
 ONE_LOOP = pytest.mark.parametrize("anyio_backend", ["trio"])  # the laws were tried on both by then
-SLOW_MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     found.close()
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=ON_SERVERS)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     found = Place(request.param, tmp_path)
     yield found
     found.close()
 
 
-@pytest.mark.parametrize("place", ["sqlite-file", "postgresql", SLOW_MARIADB], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite-file", *ON_SERVERS], indirect=True)
 def test_sql_keeps_the_law(place: Place, repository_law: LawTest) -> None:
     clock = Clock()
 
@@ -53,7 +53,7 @@ def test_sql_keeps_the_law(place: Place, repository_law: LawTest) -> None:
 
 @pytest.mark.slow
 @ONE_LOOP
-@pytest.mark.parametrize("place", ["sqlite-file", *SERVERS], indirect=True)
+@pytest.mark.parametrize("place", ["sqlite-file", *ON_SERVERS], indirect=True)
 async def test_sql_keeps_the_laws_by_the_clock_of_the_server(place: Place) -> None:
     made = Emptied(place)
     await check_repository(made, wait=partial(to_thread.run_sync, place.age), reopen=made.reopen)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
 
 from ._redis_servers import Clock
-from ._sql_servers import SERVERS, Place
+from ._sql_servers import ON_SERVERS, SERVERS, Place
 from .test_redis_same import Player, Step, _step
 
-KINDS = pytest.mark.parametrize("kind", ["sqlite-memory", *SERVERS])
+KINDS = pytest.mark.parametrize("kind", ["sqlite-memory", *ON_SERVERS])
 
 
 def check(kind: str, examples: int) -> None:

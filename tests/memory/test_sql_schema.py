@@ -25,11 +25,12 @@ from advisorchain.memory.repositories._sql.turn import Form
 from advisorchain.memory.repositories._sql.words import Compiled, Statement
 from advisorchain.memory.repositories.sql import SqlChatMemoryRepository, ddl
 from advisorchain.memory.repository import Retention
-from advisorchain.messages import AssistantMessage, Message, SystemMessage, UserMessage
+from advisorchain.messages import SystemMessage
 
-from ._sql_servers import SERVERS, TABLES, Place, admin
+from ._kit import pair
+from ._sql_servers import ON_SERVERS, SERVERS, TABLES, Place, admin
 
-FILES_AND_SERVERS = pytest.mark.parametrize("kind", ["sqlite-file", *SERVERS])
+FILES_AND_SERVERS = pytest.mark.parametrize("kind", ["sqlite-file", *ON_SERVERS])
 
 
 @pytest.fixture
@@ -37,10 +38,6 @@ def place(kind: str, tmp_path: Path) -> Any:
     found = Place(kind, tmp_path, fresh=True)
     yield found
     found.close()
-
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
 
 
 def dialect_of(place: Place) -> str:
@@ -314,7 +311,7 @@ def test_what_cannot_be_printed_is_refused() -> None:
         ({"dialect": "sqlite", "table_prefix": "a; DROP"}, "table_prefix"),
     ):
         with pytest.raises(ConfigurationError, match=named):
-            ddl(**given)  # type: ignore[arg-type]
+            ddl(**given)
 
 
 DRIVERS = {
@@ -364,7 +361,7 @@ GIVEN = set(
     covers message updated new_revision new_count new_next_sequence new_systems new_question new_summary new_updated
     new_spoken new_ttl asked expected begun asked0 asked1 message0 message1""".split()  # noqa: SIM905
 )
-SEES_TIME = re.compile("recall|page|locked|found|create|moved|remove_old|old|listed|lease|take|renew|turn$")
+SEES_TIME = re.compile("recall|page|locked|found|create|moved|remove_old|old|listed|lease|dead_leases|take|renew|turn$")
 CLOCKS = {
     "postgresql": "clock_timestamp()",
     "mysql": "UTC_TIMESTAMP(6)",

@@ -37,6 +37,8 @@ from advisorchain.messages import (
     load_message,
 )
 
+from ._kit import pair
+
 WORKER = Path(__file__).with_name("_store_worker.py")
 
 
@@ -47,10 +49,6 @@ async def opened(path: Any, **options: Any) -> AsyncIterator[SqliteChatMemoryRep
         yield repository
     finally:
         await repository.aclose()
-
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
 
 
 def connection(repository: SqliteChatMemoryRepository) -> sqlite3.Connection:

@@ -23,6 +23,8 @@ from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import Retention
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, UserMessage, dump_message
 
+from ._kit import texts
+
 WORKER = Path(__file__).with_name("_store_worker.py")
 CREATED = 1_600_000_000_000_000  # microseconds
 
@@ -102,10 +104,6 @@ def schema(path: Path) -> tuple[int, list[tuple[Any, ...]]]:
         ]
         indexes = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql NOT NULL ORDER BY name")
         return version, [*columns, *indexes]
-
-
-async def texts(repository: SqliteChatMemoryRepository, name: str) -> list[str]:
-    return [entry.message.text for entry in (await repository.page(name, limit=1000)).items]
 
 
 ALL = ["rules", "u0", "a0", "u1", "a1", "u2", "a2", "so far"]

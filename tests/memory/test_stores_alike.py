@@ -20,7 +20,7 @@ from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import Entry, Recall, Retention, in_force
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 
-from ._logs import Clock, both_by, everything, pair
+from ._kit import Clock, both_by, everything, pair
 
 _systems = st.sampled_from(["A", "B", "C"]).map(SystemMessage)
 _message = st.one_of(

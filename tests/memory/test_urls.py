@@ -20,7 +20,7 @@ from advisorchain.memory import (
 )
 from advisorchain.memory.repositories._url import check_url
 
-from ._logs import pair
+from ._kit import pair
 
 CLASSES = {
     "memory://": "InMemoryChatMemoryRepository",
@@ -132,7 +132,7 @@ def test_every_store_is_found_beside_the_memory() -> None:
         assert getattr(getattr(memory, name), "__name__", name) == name
     assert set(memory.__all__) <= set(dir(memory))
     with pytest.raises(AttributeError, match="has no `SqlRepository`"):
-        _ = memory.SqlRepository  # type: ignore[attr-defined]
+        _ = memory.SqlRepository
 
 
 def test_a_store_whose_package_is_missing_is_told_when_it_is_imported() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -31,6 +32,8 @@ except ImportError as error:
 
 _FIELD: Final = "encrypted"  # of the metadata
 _SHOWN: Final = "(encrypted)"  # in place of the content
+HASHED: Final = "hashed:"  # what each hashed conversation id begins with
+_HASHED_ID: Final = re.compile(HASHED + "[0-9a-f]{8}:[0-9a-f]{64}")
 _NO_KEYS: Final = "give a key that `cryptography.fernet.Fernet.generate_key()` made, or a list of them, the newest first"
 
 
@@ -56,19 +59,30 @@ class Cipher:
     """Encrypts with the first of its keys and decrypts with all of them.
 
     Fernet encrypts (AES-128 in CBC mode, signed by HMAC-SHA256). Names are replaced by an HMAC-SHA256 of them, with keys of
-    their own that HKDF derives: for names that must be found again of the last key, since that one stays when a new key is
-    put in front; for system messages, which are only compared, of the first.
+    their own that HKDF derives: for names that must be found again of `names_key`, by default the last one of `keys`, which
+    stays when a new key is put in front; for system messages, which are only compared, of the first.
+
+    Attributes:
+        mark: what conversation ids that were hashed with this key of names begin with.
 
     Raises:
-        ConfigurationError: `keys` are none.
+        ConfigurationError: `keys` or `names_key` are none.
     """
 
-    def __init__(self, keys: object) -> None:
+    def __init__(self, keys: object, names_key: object = None) -> None:
         given = checked_keys(keys)
         self._all = MultiFernet([Fernet(key) for key in given])
         self._first = Fernet(given[0])
-        self._names = _derived(given[-1], b"advisorchain names")
+        named = given[-1] if names_key is None else _checked_key("names_key", names_key)
+        self._names = _derived(named, b"advisorchain names")
         self._systems = _derived(given[0], b"advisorchain system messages")
+        self.mark = f"{HASHED}{self.name('key', '')[:8]}:"
+
+    def hashed_id(self, conversation_id: str) -> str:
+        """What stands for a conversation id, in which one can see that it does; of such a one, itself."""
+        if _HASHED_ID.fullmatch(conversation_id):
+            return conversation_id
+        return self.mark + self.name("conversation", conversation_id)
 
     def name(self, kind: str, text: str) -> str:
         """What stands for a name of a kind, such as a turn id: 64 characters, the same ones each time."""
@@ -108,18 +122,31 @@ class Cipher:
         _check_places(opened)
         return [entry for entry, _ in opened]
 
+    def check_key(self, entries: Iterable[Entry]) -> None:
+        """Refuse entries of which none of the keys fits; those that are not encrypted are passed over.
+
+        Raises:
+            StorageError: the text names the sequence.
+        """
+        for entry in entries:
+            if _FIELD in entry.message.metadata:
+                self._decrypted(entry)
+
     def _opened(self, entry: Entry) -> tuple[Entry, Sealed]:
+        head, _, text = self._decrypted(entry).partition("\n")
+        sealed, message = _parsed(entry, head, text)
+        if sealed.bound != entry.turn_id or sealed.kind != entry.kind or message.role != entry.role:
+            raise _moved(entry)
+        return replace(entry, turn_id=sealed.turn, message=message), sealed
+
+    def _decrypted(self, entry: Entry) -> str:
         try:
-            head, _, text = self._all.decrypt(_token(entry)).decode().partition("\n")
+            return self._all.decrypt(_token(entry)).decode()
         except InvalidToken:
             raise StorageError(
                 f"entry {entry.sequence} cannot be decrypted: it was written with a key that is not among `keys`, or changed"
                 " since. Give all keys that were ever used, the newest first"
             ) from None
-        sealed, message = _parsed(entry, head, text)
-        if sealed.bound != entry.turn_id or sealed.kind != entry.kind or message.role != entry.role:
-            raise _moved(entry)
-        return replace(entry, turn_id=sealed.turn, message=message), sealed
 
 
 def weight(message: Message) -> int:
@@ -137,14 +164,14 @@ def checked_keys(keys: object) -> list[bytes]:
     given = [keys] if isinstance(keys, str | bytes) else list(keys) if isinstance(keys, Iterable) else []
     if not given:
         raise ConfigurationError(f"`keys` are missing; {_NO_KEYS}")
-    return [_checked_key(place, key) for place, key in enumerate(given)]
+    return [_checked_key(f"keys[{place}]", key) for place, key in enumerate(given)]
 
 
-def _checked_key(place: int, key: Any) -> bytes:
+def _checked_key(name: str, key: Any) -> bytes:
     try:
         Fernet(key)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"`keys[{place}]` is no key (32 bytes in URL-safe base64); {_NO_KEYS}") from None
+        raise ConfigurationError(f"`{name}` is no key (32 bytes in URL-safe base64); {_NO_KEYS}") from None
     return key.encode() if isinstance(key, str) else bytes(key)
 
 

@@ -19,7 +19,8 @@ entry, `summary` the newest of its lane; `systems_cut` gives the systems in forc
 DECIDING to REPEATED because the cut went through their batch. Rename asks the same two questions and changes only the id.
 
 **Removal.** A write to an id whose time has run out removes what was there; `prune` removes all of them. What else a store
-removes in passing ended at least GRACE ago: a turn that is under way when its conversation ends still finds it.
+removes in passing ended at least GRACE ago: a turn that is under way when its conversation ends still finds it. `prune` also
+removes the leases that ended so long ago: a lease that ran out counts until another takes it, but no turn lasts that long.
 """
 
 from __future__ import annotations
@@ -70,6 +71,34 @@ def laned(entries: Iterable[Entry], systems: Sequence[Entry] = ()) -> tuple[list
         in_charge = deciding or in_charge
         rows += [Laned(entry, _lane(entry, deciding)) for entry in batch]
     return rows, in_charge
+
+
+class Moved(NamedTuple):
+    """Where a log stands after a batch; sequences, 0: none.
+
+    Attributes:
+        questions: for each entry of the batch, the newest user message up to it.
+        question, summary: the newest ones of the log.
+        spoken: how many entries of that lane came.
+    """
+
+    questions: list[int]
+    question: int
+    summary: int
+    spoken: int
+
+
+def moved(rows: Iterable[Laned], question: int = 0, summary: int = 0) -> Moved:
+    """What a batch of entries does to a log whose newest question and summary these were."""
+    questions, spoken = list[int](), 0
+    for entry, lane in rows:
+        if lane == SPOKEN:
+            spoken += 1
+            question = entry.sequence if entry.role == "user" else question
+        elif lane == SUMMARY:
+            summary = entry.sequence
+        questions.append(question)
+    return Moved(questions, question, summary, spoken)
 
 
 def systems_at(newest_first: Iterable[Entry]) -> tuple[Entry, ...]:

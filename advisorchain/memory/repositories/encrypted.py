@@ -16,12 +16,13 @@ from advisorchain.errors import (
     ConversationConflictError,
     ConversationDeletedError,
     InvalidInputError,
+    StorageError,
     kind_of,
 )
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories import _log_rules
 from advisorchain.memory.repositories._arguments import checked_items, checked_prefix, checked_text, message_of
-from advisorchain.memory.repositories._encryption import Cipher, Sealed, weight
+from advisorchain.memory.repositories._encryption import HASHED, Cipher, Sealed, weight
 from advisorchain.memory.repository import (
     ChatMemoryRepository,
     Conversation,
@@ -52,20 +53,31 @@ class EncryptedChatMemoryRepository:
     conversation, which `rename` and `fork` of the store do as well; but an entry that was changed, or put in the place of
     another one, is an error.
 
-    Keys are Fernet keys. The first encrypts, all of them decrypt: to change keys, put the new one in front, and `rotate`
-    each conversation. The last key also hashes turn ids and, with `hash_ids`, conversation ids: with `hash_ids` it must stay
-    the last one for as long as there are conversations.
+    Keys are Fernet keys. The first encrypts, all of them decrypt; `names_key` hashes turn ids and, with `hash_ids`,
+    conversation ids. To change keys while several processes run, give each of these to all of them before the next one:
+
+    1. `keys=[old, new], names_key=old`: all can read what will be written;
+    2. `keys=[new, old], names_key=old`; then `rotate` each conversation;
+    3. `keys=[new], names_key=old`.
+
+    With `hash_ids` the key of names stays for as long as there are conversations. Without, it may change while no turn is
+    under way: by it a turn that is stored again is known, and the holder of a lease.
+
+    A wrong key is a StorageError before anything is written, or read as if it were not there. With `hash_ids` a store that
+    has only conversations which another key named is refused, so all who share a store have one key of names.
 
     What was stored without encryption is not read (StorageError); `snapshot` and `restore` of a ChatMemory move it.
 
     Args:
         repository: where the encrypted entries are kept. `aclose` closes it.
         keys: what `cryptography.fernet.Fernet.generate_key()` made, as text or bytes; or a list of such keys.
-        hash_ids: the store sees a keyed hash in place of each conversation id. `conversations` then gives the hashes, in
-            their order (see `stored_id`), and no `prefix` can be asked for.
+        hash_ids: the store sees a keyed hash in place of each conversation id, and a short hash of the key, which tells no
+            more than which ids are of one key. `conversations` then gives these, in their order; every method takes them as
+            ids, too. No `prefix` can be asked for, and ids that are not hashed are not listed.
+        names_key: a key as those of `keys`; None: the last one of these.
 
     Raises:
-        ConfigurationError: `keys` or `repository` are none.
+        ConfigurationError: `keys`, `names_key` or `repository` are none.
     """
 
     def __init__(
@@ -74,6 +86,7 @@ class EncryptedChatMemoryRepository:
         keys: str | bytes | Iterable[str | bytes],
         *,
         hash_ids: bool = False,
+        names_key: str | bytes | None = None,
     ) -> None:
         missing = missing_methods(repository)
         if isinstance(repository, type) or missing:
@@ -81,20 +94,21 @@ class EncryptedChatMemoryRepository:
             raise ConfigurationError(f"`repository` is {kind_of(repository)}; give an object that has {needed}")
         self.repository = repository
         self.remote = getattr(repository, "remote", False)  # as spans say
-        self._cipher = Cipher(keys)
+        self._cipher = Cipher(keys, names_key)
         self._hash_ids = hash_ids
+        self._named = not hash_ids  # whether the key of names is known to be the one that named what is there
 
     def __repr__(self) -> str:
         return f"EncryptedChatMemoryRepository({self.repository!r}, keys=..., hash_ids={self._hash_ids})"
 
     def stored_id(self, conversation_id: str) -> str:
-        """The id by which the inner repository knows a conversation, which `conversations` lists.
+        """The id by which the inner repository knows a conversation, which `conversations` lists; of such a one, itself.
 
         Raises:
             ConversationIdError: `conversation_id` is none.
         """
         checked_conversation_id(conversation_id)
-        return self._cipher.name("conversation", conversation_id) if self._hash_ids else conversation_id
+        return self._cipher.hashed_id(conversation_id) if self._hash_ids else conversation_id
 
     async def append(
         self,
@@ -109,12 +123,14 @@ class EncryptedChatMemoryRepository:
     ) -> int:
         """Add messages at the end, all or none; see `ChatMemoryRepository.append`.
 
-        A batch with system messages costs one more trip to the store.
+        Without `incarnation` (a turn has one, since it has read before), or with system messages, it opens the newest entry
+        first, which is one more trip to the store.
         """
-        name = self.stored_id(conversation_id)
         batch = checked_batch(messages)
         bound = self._turn(checked_text(turn_id, "turn_id"))
-        known = await self._stand_ins(name, batch)
+        name = await self._name(conversation_id)
+        was_read = incarnation is not None and not any(isinstance(message, SystemMessage) for message in batch)
+        known = {} if was_read else await self._stand_ins(name)
         sealed = Sealed(turn_id, bound, uuid4().hex, 0, "message")
         hidden = await _aside(
             batch,
@@ -126,7 +142,7 @@ class EncryptedChatMemoryRepository:
 
     async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:
         """Read what a policy needs; see `ChatMemoryRepository.recall`."""
-        found = await self.repository.recall(self.stored_id(conversation_id), last, before=before)
+        found = await self.repository.recall(await self._name(conversation_id), last, before=before)
         entries = {entry.sequence: entry for entry in (*found.tail, *found.systems) if entry}
         entries |= {entry.sequence: entry for entry in (found.question, found.summary) if entry}
         opened = {entry.sequence: entry for entry in await self._opened(list(entries.values()))}
@@ -142,7 +158,7 @@ class EncryptedChatMemoryRepository:
         self, conversation_id: str, *, after: str | None = None, limit: int = 100, newest_first: bool = False
     ) -> Page[Entry]:
         """Entries by sequence; see `ChatMemoryRepository.page`."""
-        name = self.stored_id(conversation_id)
+        name = await self._name(conversation_id)
         found = await self.repository.page(name, after=after, limit=limit, newest_first=newest_first)
         return replace(found, items=tuple(await self._opened(found.items)))
 
@@ -162,10 +178,11 @@ class EncryptedChatMemoryRepository:
         Raises:
             ConversationConflictError: another revision than `expected` is there, or others write all the time.
         """
-        name = self.stored_id(conversation_id)
         items = checked_items(messages)
+        name = await self._name(conversation_id)
         for tries_left in reversed(range(_TRIES)):
-            found = await self.repository.recall(name, 0)
+            found = await self.repository.recall(name, 1)
+            self._cipher.check_key(found.tail)
             _log_rules.check_incarnation(incarnation, found.incarnation)
             _log_rules.check_writer(expected=expected, revision=found.revision, lease=None, token=None)
             hidden = await self._sealed(await self._kept(name, items))
@@ -187,7 +204,7 @@ class EncryptedChatMemoryRepository:
         Raises:
             ConversationConflictError: others write to it all the time.
         """
-        name = self.stored_id(conversation_id)
+        name = await self._name(conversation_id)
         for tries_left in reversed(range(_TRIES)):
             found = await self.repository.recall(name, 0)
             stored = [entry async for entry in all_entries(self.repository, name)]
@@ -207,15 +224,15 @@ class EncryptedChatMemoryRepository:
 
     async def delete(self, conversation_id: str) -> bool:
         """Remove the conversation; False when there was none."""
-        return await self.repository.delete(self.stored_id(conversation_id))
+        return await self.repository.delete(await self._name(conversation_id))
 
     async def rename(self, conversation_id: str, new_id: str) -> bool:
         """Give a conversation another id; see `ChatMemoryRepository.rename`."""
-        return await self.repository.rename(self.stored_id(conversation_id), self.stored_id(new_id))
+        return await self.repository.rename(await self._name(conversation_id), self.stored_id(new_id))
 
     async def fork(self, conversation_id: str, new_id: str, *, at: int | None = None) -> bool:
         """Make `new_id` a conversation with the same entries; see `ChatMemoryRepository.fork`."""
-        return await self.repository.fork(self.stored_id(conversation_id), self.stored_id(new_id), at=at)
+        return await self.repository.fork(await self._name(conversation_id), self.stored_id(new_id), at=at)
 
     async def prune(self, *, before: datetime | None = None, prefix: str = "", limit: int = 1000) -> int:
         """Remove conversations that ended, or were not written to; see `ChatMemoryRepository.prune`.
@@ -235,9 +252,8 @@ class EncryptedChatMemoryRepository:
 
     async def acquire(self, conversation_id: str, owner: str, seconds: float) -> int | None:
         """Take or renew the lease on a conversation; see `ChatMemoryRepository.acquire`."""
-        name = self.stored_id(conversation_id)
         hidden = self._cipher.name("owner", checked_text(owner, "owner"))
-        return await self.repository.acquire(name, hidden, seconds)
+        return await self.repository.acquire(await self._name(conversation_id), hidden, seconds)
 
     async def release(self, conversation_id: str, token: int) -> None:
         """Give a lease back. A stale token does nothing."""
@@ -254,16 +270,34 @@ class EncryptedChatMemoryRepository:
         checked_prefix(prefix, "prefix")
         if prefix and self._hash_ids:
             raise InvalidInputError("`prefix` cannot be asked for: the store knows only hashes of ids (`hash_ids=True`)")
-        return prefix
+        return HASHED if self._hash_ids else prefix
 
-    async def _stand_ins(self, name: str, batch: Iterable[Message]) -> dict[object, str]:
-        """What stands for the system messages in force: after a change of keys it would be something else."""
-        if not any(isinstance(message, SystemMessage) for message in batch):
-            return {}
-        hidden = (await self.repository.recall(name, 0)).systems
+    async def _name(self, conversation_id: str) -> str:
+        """The stored id, once it is known that its key is the one that named what is there, if anything is."""
+        name = self.stored_id(conversation_id)
+        if not self._named and (first := await self._first_id(HASHED)):
+            if not first.startswith(self._cipher.mark) and not await self._first_id(self._cipher.mark):
+                raise StorageError(
+                    "the ids in this store were hashed with another key: give the one that hashed them as `names_key`"
+                )
+            self._named = True
+        return name
+
+    async def _first_id(self, prefix: str) -> str | None:
+        page = await self.repository.conversations(prefix=prefix, limit=1)
+        return page.items[0].conversation_id if page.items else None
+
+    async def _stand_ins(self, name: str) -> dict[object, str]:
+        """What stands for the system messages in force: after a change of keys it would be something else.
+
+        Raises:
+            StorageError: they, or the newest entry, cannot be opened.
+        """
+        found = await self.repository.recall(name, 1)
+        await self._opened(found.tail)
+        shown = await self._opened(found.systems)
         return {
-            entry.message.content: str(stored.message.content)
-            for entry, stored in zip(self._cipher.open(hidden), hidden, strict=True)
+            entry.message.content: str(stored.message.content) for entry, stored in zip(shown, found.systems, strict=True)
         }
 
     async def _kept(self, name: str, items: Sequence[Message | Entry]) -> list[Entry]:
@@ -303,7 +337,7 @@ class EncryptedChatMemoryRepository:
         return replace(entry, turn_id=bound, message=message)
 
     async def _opened(self, entries: Sequence[Entry]) -> list[Entry]:
-        return await _aside([entry.message for entry in entries], lambda: self._cipher.open(entries))
+        return await _aside([entry.message for entry in entries], lambda: self._cipher.open(entries)) if entries else []
 
 
 async def _aside(messages: Iterable[Message], work: Callable[[], _T]) -> _T:

@@ -191,6 +191,8 @@ class InMemoryChatMemoryRepository:
         with self._lock:
             self._check_open()
             clock = ticks(self._clock())
+            dead = self._clock() - GRACE / 1_000_000
+            self._leases = {name: lease for name, lease in self._leases.items() if lease.expires >= dead}
             old = (name for name in self._from(prefix) if self._is_old(self._logs[name], clock, moment))
             gone = set(islice(old, most))
             for name in gone:

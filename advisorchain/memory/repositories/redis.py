@@ -129,7 +129,7 @@ class RedisChatMemoryRepository:
         rows = [payload(message, turn_id) for message in batch]
         self._check_size(rows)
         places = (*keys.body, keys.lease) if lease else keys.body
-        given = (turn_id, begun, known, lease, *limits, new_life(), conversation_id)
+        given = (turn_id, begun, known, lease, *limits, conversation_id, new_life())
         answer = await self._server.ask(APPEND, places, *given, *rows)
         return written(answer, expected=expected, token=token)
 
@@ -138,7 +138,7 @@ class RedisChatMemoryRepository:
         keys = self._server.keys(conversation_id)
         most = "" if last is None else checked_number(last, "last", least=0)
         end = "" if before is None else checked_number(before, "before", least=0, most=LAST_IN_LANE)
-        found = self._server.entries.recalled(await self._server.ask(RECALL, keys[:2], most, end))
+        found = self._server.entries.recalled(keys.head, await self._server.ask(RECALL, keys[:2], most, end))
         return Recall(*found[:4], found.systems.in_force, found.question, found.summary)
 
     async def page(
@@ -153,7 +153,7 @@ class RedisChatMemoryRepository:
             incarnation, _, sequence = after.partition(".")
             begun, place = str(int(incarnation)), min(int(sequence), LAST_IN_LANE)
         answer = await self._server.ask(PAGE, keys[:2], place, most + 1, "1" if newest_first else "", begun)
-        items, more = _arguments.page_of(self._server.entries.entries(answer[1:]), most)
+        items, more = _arguments.page_of(self._server.entries.entries(keys.head, answer[1:]), most)
         return Page(items, _arguments.cursor(int(answer[0].split()[0]), items[-1].sequence) if more else None)
 
     async def replace(
@@ -195,7 +195,14 @@ class RedisChatMemoryRepository:
         low = checked_prefix(prefix, "prefix")
         most = checked_number(limit, "limit", least=1)
         after = self._pruned[2] if self._pruned[:2] == (low, moment) else None
-        removed, self._pruned = 0, ("", None, None)
+        self._pruned = "", None, None
+        removed = await self._prune(low, moment, most, after)
+        if not removed and after is not None:  # what lies before it may have ended since
+            removed = await self._prune(low, moment, most, None)
+        return removed
+
+    async def _prune(self, low: str, moment: int | None, most: int, after: str | None) -> int:
+        removed = 0
         walk = self._lists.walk(low, after)
         while listed := await self._lists.heads(await walk.next(500)):
             now = await self._time()

@@ -37,7 +37,7 @@ from advisorchain.memory.repositories._sql import reading
 from advisorchain.memory.repositories._sql import tables as schema
 from advisorchain.memory.repositories._sql.appending import Append
 from advisorchain.memory.repositories._sql.engine import checked_limits
-from advisorchain.memory.repositories._sql.leases import acquire, release
+from advisorchain.memory.repositories._sql.leases import acquire, release, remove_dead
 from advisorchain.memory.repositories._sql.link import Link
 from advisorchain.memory.repositories._sql.rows import Log, first_of
 from advisorchain.memory.repositories._sql.statements import Statements
@@ -58,6 +58,8 @@ class SqlChatMemoryRepository:
     Tested here on PostgreSQL 15, MariaDB 10.11 and SQLite. MySQL (8.0 on) was not to be had and shares MariaDB's statements;
     of Microsoft SQL Server and Oracle only the text of tables and statements was checked, no server was run.
 
+    Conversations that ended are not seen any more and stay in the tables until `prune`, or the next write to their id.
+
     Tables are made on request: by `create_tables`, by `create=True`, or by hand with what `ddl` gives. In SQLite,
     `SqliteChatMemoryRepository` does the same faster.
 
@@ -74,7 +76,8 @@ class SqlChatMemoryRepository:
         pool_size: most connections at once, and most threads of one event loop; an engine's pool has its own.
         timeout: seconds that a statement, with its wait for locks, may take before StorageError; None: as the server says.
             PostgreSQL stops the statement itself, MariaDB and MySQL its wait for locks, else the connection is dropped.
-        connect_timeout: seconds to wait for a connection.
+        connect_timeout: seconds to wait for a connection. Of MariaDB and MySQL: for the server to take it; for its greeting
+            as long as for a statement.
         clock: tells seconds; leases and conversations run out by it. None: by the database server's own clock, the
             same for all machines.
 
@@ -96,7 +99,7 @@ class SqlChatMemoryRepository:
     ) -> None:
         limits = checked_limits(pool_size, timeout, connect_timeout)
         self._database = Database(url_or_engine, limits, _checked_prefix(table_prefix), clock, create=create)
-        self._known = reading.Known(self._database.name)
+        self._known = reading.EntryReader(self._database.name)
 
     @property
     def remote(self) -> bool:
@@ -262,6 +265,10 @@ class SqlChatMemoryRepository:
         def candidates(link: Link, statements: Statements) -> list[int]:
             return reading.old(link, statements, start, since, most)
 
+        def leases(link: Link, statements: Statements) -> None:
+            remove_dead(link, statements, most)
+
+        await self._database.run(leases, harmless=True)
         while True:  # until none is left, or one was removed that nobody had written to in between
             found = await self._database.run(candidates, harmless=True)
             removed = 0

@@ -64,7 +64,7 @@ class SqliteChatMemoryRepository:
         self._file = SqliteFile(path, synchronous, timeout)
         self._clock = clock
         self._entries = rows.EntryReader(self._file.path)
-        self._file.on_open = self._entries.forget
+        self._file.on_open = self._entries.clear
 
     async def append(
         self,
@@ -152,11 +152,12 @@ class SqliteChatMemoryRepository:
             _log_rules.check_incarnation(incarnation, log.incarnation)
             _log_rules.check_writer(expected=expected, revision=log.revision, lease=None, token=None)
             if not items:
+                self._entries.forget(log.incarnation or log.ended)
                 rows.delete(db, log.key or log.ended_key)
                 return 0
             created = _times.now()
             stored = self._entries.part(db, log, 0, log.size)
-            self._entries.forget()
+            self._entries.forget(log.incarnation)
             new = _log_rules.laned(_log_rules.replacement(stored, items, log.next_sequence, created))
             log = rows.clear(db, log) if log.key else self._create(db, conversation_id, log, created)
             return self._write(db, log, new, created, kept)
@@ -168,8 +169,8 @@ class SqliteChatMemoryRepository:
         checked_conversation_id(conversation_id)
 
         def work(db: sqlite3.Connection) -> bool:
-            self._entries.forget()
             log = rows.find(db, conversation_id, self._now())
+            self._entries.forget(log.incarnation or log.ended)
             rows.delete(db, log.ended_key)
             return rows.delete(db, log.key)
 
@@ -220,8 +221,11 @@ class SqliteChatMemoryRepository:
         most = checked_number(limit, "limit", least=1)
 
         def work(db: sqlite3.Connection) -> int:
-            self._entries.forget()
-            return rows.prune(db, low, self._now(), moment, most)
+            rows.remove_dead_leases(db, self._now())
+            gone = rows.prune(db, low, self._now(), moment, most)
+            for incarnation in gone:
+                self._entries.forget(incarnation)
+            return len(gone)
 
         return await self._file.run("BEGIN IMMEDIATE", work)
 

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from advisorchain.messages import AssistantMessage, Message, UserMessage
-
 
 @asynccontextmanager
 async def closing(repository: Any) -> AsyncIterator[Any]:
@@ -15,10 +13,6 @@ async def closing(repository: Any) -> AsyncIterator[Any]:
         yield repository
     finally:
         await repository.aclose()
-
-
-def pair(number: int) -> list[Message]:
-    return [UserMessage(f"u{number}"), AssistantMessage(f"a{number}")]
 
 
 def prefix_of(repository: Any) -> str:

@@ -17,7 +17,7 @@ from .._mongodb_server import DATABASE, mongodb_url
 from ._kit import prefix_of
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def url() -> Iterator[str]:
     with mongodb_url() as found:
         yield found

@@ -15,7 +15,10 @@ from advisorchain.errors import (
 from advisorchain.memory.repository import Retention
 from advisorchain.messages import Message, SystemMessage
 
-from ._kit import check_no_remains, closing, pair
+from .._kit import pair
+from ._kit import check_no_remains, closing
+
+pytestmark = pytest.mark.slow  # asks a server
 
 
 class DiedError(Exception):

@@ -24,17 +24,10 @@ from advisorchain.testing.repository_laws import REPOSITORY_LAWS, Means, Reposit
 
 from ._kit import check_no_remains, closing
 
-LONG_LAWS = {
-    "a lost connection is mended",
-    "a connection lost under way leaves whole turns",
-    "a batch of thousands is whole",
-}
+pytestmark = pytest.mark.slow  # asks a server
 
 
-@pytest.mark.parametrize(
-    "law",
-    [pytest.param(law, marks=[pytest.mark.slow] * (law.name in LONG_LAWS), id=law.name) for law in REPOSITORY_LAWS],
-)
+@pytest.mark.parametrize("law", REPOSITORY_LAWS, ids=lambda law: law.name)
 async def test_law(law: RepositoryLaw, means: Means) -> None:
     await law.run(means)
 

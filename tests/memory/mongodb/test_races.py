@@ -18,7 +18,10 @@ from advisorchain.errors import (
 from advisorchain.memory.repositories._mongodb import leases, writes
 from advisorchain.memory.repository import Retention
 
-from ._kit import closing, pair, prefix_of
+from .._kit import pair
+from ._kit import closing, prefix_of
+
+pytestmark = pytest.mark.slow  # asks a server
 
 
 def _meanwhile(store: Any, name: str, command: str, other: Callable[[], Any]) -> None:

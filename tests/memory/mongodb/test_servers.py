@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from uuid import uuid4
 import pytest
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.database import Database
+from pymongo.errors import ConfigurationError as UnknownNameError
 from pymongo.monitoring import CommandListener
 
 from advisorchain.errors import (
@@ -25,8 +27,11 @@ from advisorchain.memory.repositories.mongodb import MongoChatMemoryRepository
 from advisorchain.memory.repository import Retention
 from advisorchain.messages import UserMessage
 
+from .._kit import pair
 from .._mongodb_server import DATABASE, free_port, started, stopped
-from ._kit import check_no_remains, closing, pair, prefix_of
+from ._kit import check_no_remains, closing, prefix_of
+
+pytestmark = pytest.mark.slow  # asks a server
 
 # -- what a turn costs
 
@@ -172,7 +177,7 @@ def test_the_clients_own_write_concern_counts_and_else_the_majority_does() -> No
 
 async def test_the_asynchronous_client_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="not the asynchronous one"):
-        MongoChatMemoryRepository(AsyncMongoClient("mongodb://127.0.0.1", connect=False))  # type: ignore[arg-type]
+        MongoChatMemoryRepository(AsyncMongoClient("mongodb://127.0.0.1", connect=False))
 
 
 def test_a_missing_driver_is_an_error_that_spells_the_command() -> None:
@@ -308,3 +313,25 @@ async def test_what_was_acknowledged_outlives_the_server(tmp_path: Path) -> None
     finally:
         await repository.aclose()
         stopped(server)
+
+
+async def test_prune_removes_the_leases_of_holders_that_died_an_hour_ago(
+    fresh: Callable[..., Any], clock: list[float]
+) -> None:
+    async with closing(fresh(clock=lambda: clock[0])) as repository:
+        for name in ("one", "two"):
+            assert await repository.acquire(name, "me", 10)
+            clock[0] += 1800
+        clock[0] += 1809
+        assert await repository.prune() == 0
+        assert [found["_id"] for found in repository._hop.store.leases.find({})] == ["two"]
+
+
+async def test_a_name_that_dns_does_not_know_is_told_as_that(fresh: Callable[..., Any]) -> None:
+    def work(store: Any) -> None:
+        raise UnknownNameError("no-such-host.invalid")  # as the driver says it on first use
+
+    async with closing(fresh()) as repository:
+        with pytest.raises(StorageError, match=r"was not found by the `mongodb\+srv://` name in the URL") as raised:
+            await repository._hop.run(work)
+    assert "invalid" not in str(raised.value)

@@ -16,6 +16,7 @@ from advisorchain.errors import StorageError, StoreMissingError
 from advisorchain.memory.repositories._mongodb.driver import (
     BSONError,
     CodecOptions,
+    ConfigurationError,
     ConnectionFailure,
     Database,
     Document,
@@ -206,6 +207,10 @@ class MongoHop:
             )
         if isinstance(error, OperationFailure) and error.code in (13, 18):
             return StorageError(f"{self.name} refused the user or the password ({name}, code {error.code}); check the URL")
+        if isinstance(error, ConfigurationError):  # on first use, since a name is looked up then
+            return StorageError(
+                f"{self.name} was not found by the `mongodb+srv://` name in the URL ({name}); check that name, and DNS here"
+            )
         code = f", code {error.code}" if isinstance(error, OperationFailure) and error.code is not None else ""
         return StorageError(f"{self.name} refused a command ({name}{code}); its log says why")
 

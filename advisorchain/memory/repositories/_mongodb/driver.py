@@ -15,6 +15,7 @@ try:
     from pymongo.database import Database
     from pymongo.errors import (
         BulkWriteError,
+        ConfigurationError,
         ConnectionFailure,
         DuplicateKeyError,
         InvalidName,
@@ -29,6 +30,7 @@ __all__ = [
     "BSONError",
     "BulkWriteError",
     "CodecOptions",
+    "ConfigurationError",
     "ConnectionFailure",
     "Database",
     "Document",

@@ -7,7 +7,7 @@ from typing import Final
 
 from advisorchain.errors import MessageError, StorageError
 from advisorchain.memory.repositories._arguments import LAST
-from advisorchain.memory.repositories._log_rules import DECIDING, LANES, SPOKEN, SUMMARY, Laned, systems_at
+from advisorchain.memory.repositories._log_rules import DECIDING, LANES, SPOKEN, SUMMARY, Laned, moved, systems_at
 from advisorchain.memory.repositories._mongodb.client import MongoStore
 from advisorchain.memory.repositories._mongodb.driver import BulkWriteError, Document
 from advisorchain.memory.repositories._mongodb.head import Head, is_as_it_was
@@ -44,15 +44,13 @@ def documents(rows: Sequence[Laned], texts: Sequence[str], place: int, question:
         question: the sequence of the newest user message before them.
     """
     made = []
-    for (entry, lane), text in zip(rows, texts, strict=True):
-        if lane == SPOKEN and entry.role == "user":
-            question = entry.sequence
+    for (entry, lane), text, asked in zip(rows, texts, moved(rows, question).questions, strict=True):
         made.append(
             {
                 "lane": lane,
                 "sequence": entry.sequence,
                 "place": place,
-                "question": question,
+                "question": asked,
                 "turn_id": entry.turn_id,
                 "created": microseconds(entry.created),
                 "kind": entry.kind,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
+from advisorchain.memory.repositories._log_rules import GRACE
 from advisorchain.memory.repositories._mongodb.client import MongoStore
 from advisorchain.memory.repositories._mongodb.driver import Document, DuplicateKeyError, ReturnDocument
 
@@ -43,6 +44,11 @@ def release(store: MongoStore, conversation_id: str, token: int) -> None:
     """Give the lease back, if it is still the one with this token."""
     if token:
         store.leases.delete_one({"_id": conversation_id, "token": {"$eq": token}})
+
+
+def remove_dead(store: MongoStore) -> None:
+    """Remove the leases of holders that died: no turn is held by what ended so long ago."""
+    store.leases.delete_many({"expires": {"$lt": store.seconds() - GRACE / 1_000_000}})
 
 
 def _taken(store: MongoStore, conversation_id: str, lease: Document | None, owner: str, expires: float) -> int | None:

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from advisorchain.errors import StorageError
 from advisorchain.memory.repositories import _log_rules, _times
 from advisorchain.memory.repositories._arguments import LAST
-from advisorchain.memory.repositories._log_rules import LANES, SPOKEN, SUMMARY, Laned
+from advisorchain.memory.repositories._log_rules import LANES, Laned
 from advisorchain.memory.repositories._mongodb import entries
 from advisorchain.memory.repositories._mongodb.client import MOST_BYTES, MongoStore
 from advisorchain.memory.repositories._mongodb.driver import Document, ObjectId
 from advisorchain.memory.repositories._mongodb.entries import RemovedError
 from advisorchain.memory.repositories._mongodb.garbage import doomed, drop, spare, sweep
 from advisorchain.memory.repositories._mongodb.head import Found, Head, commit, find, move, new_number, remove
-from advisorchain.memory.repositories._mongodb.leases import token_of
+from advisorchain.memory.repositories._mongodb.leases import remove_dead, token_of
 from advisorchain.memory.repositories._mongodb.trim import trimmed
 from advisorchain.memory.repository import Entry, Retention
 from advisorchain.messages import Message, SystemMessage, dump_message
@@ -89,13 +89,13 @@ def _written(
     """The head after a write of these entries at its end, apart from what is kept and where."""
     ttl = _log_rules.kept_ttl(retention, log.ttl)
     ends = _log_rules.end_of(ttl, store.ticks())
-    summaries = [row.entry.sequence for row in rows if row.lane == SUMMARY]
+    moved = _log_rules.moved(rows, summary=log.summary)
     return log._replace(
         revision=log.revision + 1,
         next_sequence=rows[-1].entry.sequence + 1,
-        next_place=log.next_place + sum(row.lane == SPOKEN for row in rows),
+        next_place=log.next_place + moved.spoken,
         question=made[-1]["question"],
-        summary=summaries[-1] if summaries else log.summary,
+        summary=moved.summary,
         ttl=ttl,
         ends=LAST if ends is None else ends,
         updated=_times.microseconds(_times.now()),
@@ -188,6 +188,7 @@ def prune(store: MongoStore, before: int | None, within: Document, most: int) ->
             count += sum(head.incarnation > 0 for head in gone)
             going = bool(gone)
     sweep(store, most)
+    remove_dead(store)
     return count
 
 

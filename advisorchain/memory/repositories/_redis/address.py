@@ -95,6 +95,11 @@ def _parsed(url: str) -> _Parts:
     if unknown or mode not in ("", "unix", "cluster", "sentinel") or (kind not in _SECURE and mode != "unix"):
         what = f"the option `{unknown[0]}`" if unknown else f"the scheme `{split.scheme}`"
         raise ConfigurationError(f"`url` has {what}, which this store does not know; known are {_KNOWN}")
+    if not _SECURE.get(kind) and (lost := sorted(name for name in asked if name.startswith("ssl_"))):
+        raise ConfigurationError(
+            f"`url` has the option `{lost[0]}`, and would be spoken to without TLS; begin it with `rediss` or `valkeys`, or"
+            " leave the option out"
+        )
     names = {"username": unquote(user) or None, "password": unquote(password) or None}
     places = [str(place.host) if ":" not in place.host else f"[{place.host}]" for place in hosts]
     ports = [f"{name}:{place.port}" for name, place in zip(places, hosts, strict=True)]

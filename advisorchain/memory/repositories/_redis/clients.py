@@ -12,11 +12,12 @@ from anyio.lowlevel import EventLoopToken, checkpoint_if_cancelled, current_toke
 from coredis import Config, RedisCluster
 from coredis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
+from advisorchain._event_loops import has_ended
 from advisorchain.errors import StorageError
 from advisorchain.memory.repositories._redis.address import AnyClient, Make
 from advisorchain.memory.repositories._redis.errors import LOST, explained
 from advisorchain.memory.repositories._redis.lua import Script
-from advisorchain.memory.repositories._redis.opened import Opened, has_ended, in_background
+from advisorchain.memory.repositories._redis.opened import Opened, in_background
 
 __all__ = ["Clients", "Value"]
 
@@ -60,7 +61,7 @@ class Clients:
         Raises:
             StorageError: the server cannot be reached, refuses, or does not answer in time.
         """
-        return await self._twice(lambda client: _evaluated(client, script, keys, given))
+        return await self._twice(lambda client: _evaluated(client, script, keys, given), reads=script.reads)
 
     async def pipeline(self, fill: Callable[[Any], object]) -> Sequence[Any]:
         """The answers to several commands that read, in one trip to each node; `fill` puts them into the pipeline."""
@@ -70,7 +71,7 @@ class Clients:
                 fill(pipe)
             return pipe.results or ()
 
-        return await self._twice(work)
+        return await self._twice(work, reads=True)
 
     async def is_cluster(self) -> bool:
         """Whether keys of two slots cannot be used in one script."""
@@ -78,7 +79,7 @@ class Clients:
         async def work(client: AnyClient) -> bool:
             return isinstance(client, RedisCluster)
 
-        return await self._twice(work)
+        return await self._twice(work, reads=True)
 
     async def aclose(self) -> None:
         """Close the clients, those of other event loops a little later."""
@@ -94,7 +95,7 @@ class Clients:
             with CancelScope(shield=True):
                 await own.ended.wait()
 
-    async def _twice(self, work: Callable[[AnyClient], Awaitable[_T]]) -> _T:
+    async def _twice(self, work: Callable[[AnyClient], Awaitable[_T]], *, reads: bool) -> _T:
         await checkpoint_if_cancelled()
         opened = await self._here()
         try:
@@ -110,7 +111,7 @@ class Clients:
         except (RedisError, OSError) as error:
             if isinstance(error, (*LOST, OSError)):
                 self._retire(opened)  # its pool may have lost count of its connections
-            raise explained(self._shown, error, self._timeout) from None
+            raise explained(self._shown, error, self._timeout, reads=reads) from None
 
     async def _once(self, opened: Opened, work: Callable[[AnyClient], Awaitable[_T]]) -> _T:
         with CancelScope(shield=True) if self._bounded else fail_after(self._timeout, shield=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from advisorchain.memory.repositories._log_rules import DECIDING, REPEATED, SPOKEN, SUMMARY
-from advisorchain.memory.repositories._redis.lua import LANE
+from advisorchain.memory.repositories._redis.lua import LANE, NAMES
 from advisorchain.memory.repositories._redis.move_scripts import DUMP, PLANT, STAGE
 from advisorchain.memory.repositories._redis.rows import Keys, new_life
 from advisorchain.memory.repositories._redis.server import Server
@@ -18,10 +18,6 @@ Scored: TypeAlias = "tuple[int, str | bytes]"
 TRIES: Final = 20  # of what begins anew when another writes meanwhile
 _PART: Final = 1000  # rows in one trip
 _PART_BYTES: Final = 8_000_000  # or so many bytes, unless one row is longer
-_NAMES: Final = (  # the values of a head, as the scripts give and take them
-    "inc", "rev", "size", "next", "spoken", "systems", "question", "summary", "ttl", "ends", "before", "edit", "op",
-    "created", "updated",
-)  # fmt: skip
 
 
 class Copy(NamedTuple):
@@ -82,12 +78,12 @@ async def _copy_part(server: Server, keys: Keys, copy: Copy) -> bool:
     if not answer:
         copy.head.clear()
         return False
-    rows, turns, *values = answer[: 2 + len(_NAMES)]
-    head = dict(zip(_NAMES, (value.decode() for value in values), strict=True)) | {"all": str(rows + turns)}
+    rows, turns, *values = answer[: 2 + len(NAMES)]
+    head = dict(zip(NAMES, (value.decode() for value in values), strict=True)) | {"all": str(rows + turns)}
     if copy.head and copy.head != head:
         return False
     copy.head.update(head)
-    part = answer[2 + len(_NAMES) :]
+    part = answer[2 + len(NAMES) :]
     into = copy.rows if passed < rows else copy.turns
     into += [(int(score), value) for value, score in zip(part[::2], part[1::2], strict=True)]
     return True
@@ -95,7 +91,7 @@ async def _copy_part(server: Server, keys: Keys, copy: Copy) -> bool:
 
 async def planted(server: Server, keys: Keys, conversation_id: str, copy: Copy, *, name: str, anew: bool) -> Any:
     """Put a conversation that was staged by this name at an id that is free, as PLANT answers. `anew`: it begins now."""
-    values = [copy.head.get(field, "") for field in _NAMES]
+    values = [copy.head.get(field, "") for field in NAMES]
     given = [conversation_id, name, len(copy.rows), "1" if anew else "", *values]
     return await server.ask(PLANT, [*keys.body, *keys.staged(name)], *given)
 

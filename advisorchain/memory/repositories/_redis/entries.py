@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from threading import Lock
 from typing import Final, NamedTuple
 
 from advisorchain.errors import MessageError, StorageError
+from advisorchain.memory.repositories._known import Known
 from advisorchain.memory.repositories._log_rules import SystemsCut, systems_cut
 from advisorchain.memory.repositories._times import moment
 from advisorchain.memory.repository import Entry
@@ -31,37 +31,30 @@ class Recalled(NamedTuple):
 class EntryReader:
     """Makes entries of rows, each once: it knows those that it has read last by their rows, which never change.
 
-    May be used from any thread.
+    What they are known under is the key of their conversation's head. May be used from any thread.
     """
 
-    _MOST: Final = 4096  # entries that are known, and the bytes that such a one may have
     _START: Final = 40  # bytes of a row that hardly another one has
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._known: dict[bytes, tuple[bytes, Entry]] = {}
-        self._lock = Lock()
+        self._known: Known[bytes, tuple[bytes, Entry]] = Known()
+        self.forget = self._known.forget
 
-    def forget(self) -> None:
-        """Know nothing, as after a deletion."""
-        with self._lock:
-            self._known.clear()
-
-    def entries(self, rows: Iterable[bytes]) -> tuple[Entry, ...]:
+    def entries(self, head: str, rows: Iterable[bytes]) -> tuple[Entry, ...]:
         """An entry for each row."""
-        known = self._known
-        found = []
+        known, start, found = self._known.of(head), self._START, []
         for row in rows:
-            hit = known.get(row[:40])
-            found.append(hit[1] if hit is not None and hit[0] == row else self._read(row))
+            hit = known.get(row[:start])
+            found.append(hit[1] if hit is not None and hit[0] == row else self._read(head, row))
         return tuple(found)
 
-    def recalled(self, answer: Sequence[bytes]) -> Recalled:
+    def recalled(self, head: str, answer: Sequence[bytes]) -> Recalled:
         """What RECALL answers."""
         if not answer:
             return Recalled()
         revision, life, size, tail, systems, questions, summaries, cut, edit = map(int, answer[0].split())
-        entries = self.entries(answer[1:])
+        entries = self.entries(head, answer[1:])
         known = entries[tail : tail + systems]
         rest = entries[tail + systems :]
         return Recalled(
@@ -75,13 +68,9 @@ class EntryReader:
             edit,
         )
 
-    def _read(self, row: bytes) -> Entry:
+    def _read(self, head: str, row: bytes) -> Entry:
         entry = self._parsed(row)
-        if len(row) <= self._MOST:
-            with self._lock:
-                if len(self._known) >= self._MOST:
-                    del self._known[next(iter(self._known))]  # the one that is known for the longest time
-                self._known[row[: self._START]] = row, entry
+        self._known.keep(head, row[: self._START], (row, entry), len(row))
         return entry
 
     def _parsed(self, row: bytes) -> Entry:

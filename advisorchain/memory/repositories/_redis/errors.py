@@ -34,11 +34,7 @@ _KINDS: Final[tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], .
         redis.RedisClusterError,
         "is a cluster that cannot be reached, or has slots without a node",
     ),
-    (
-        (redis.ConnectionError, OSError),
-        "cannot be reached, or the connection was lost; a turn may be stored or not, and repeating it with its turn id is"
-        " harmless",
-    ),
+    ((redis.ConnectionError, OSError), "cannot be reached, or the connection was lost"),
 )
 _CODES: Final = {
     "DB": "has no database of the number that its address ends with; give one from 0 on, below the server's `databases` (16,"
@@ -51,29 +47,28 @@ _CODES: Final = {
     "NOSCRIPT": "forgets scripts at once; nothing was stored",
     "CROSSSLOT": "is a node of a cluster; give its URL with `redis+cluster://`",
 }
-_TIMEOUT: Final = (
-    "did not answer within {timeout:g} seconds (`timeout`); a turn may be stored or not, and repeating it with its turn id"
-    " is harmless"
-)
+_UNKNOWN: Final = "; a turn may be stored or not, and repeating it with its turn id is harmless"
 
 
-def explained(server: str, error: Exception, timeout: float) -> StorageError:
+def explained(server: str, error: Exception, timeout: float, *, reads: bool) -> StorageError:
     """A StorageError that names the server and says what to do.
 
     Args:
         server: its address without a password.
         error: what the client raised; its text is not repeated, since it may quote the command.
         timeout: seconds that were waited at most.
+        reads: nothing was to be written.
     """
-    return StorageError(f"Redis at `{server}` {_advice(error, timeout)} ({_name(error)})")
+    unknown = _UNKNOWN if isinstance(error, OSError | redis.ConnectionError) and not reads else ""
+    return StorageError(f"Redis at `{server}` {_advice(server, error, timeout)}{unknown} ({_name(error)})")
 
 
-def _advice(error: Exception, timeout: float) -> str:
+def _advice(server: str, error: Exception, timeout: float) -> str:
     if isinstance(error, TimeoutError):
-        return _TIMEOUT.format(timeout=timeout)
+        return f"did not answer within {timeout:g} seconds (`timeout`)"
     for kinds, text in _KINDS:
         if isinstance(error, kinds):
-            return text
+            return f"is no sentinel, or {text}" if text is _OLD and "+sentinel://" in server else text
     return _CODES.get(_code(error), "refused a command; a write has its whole effect or none")
 
 

@@ -5,17 +5,36 @@ from __future__ import annotations
 from hashlib import sha1
 from typing import Final
 
-__all__ = ["FORGOTTEN", "GRACE", "LANE", "Script"]
+from advisorchain.memory.repositories._log_rules import DECIDING, REPEATED, SPOKEN, SUMMARY
+
+__all__ = [
+    "CHANGED", "DELETED", "FORGOTTEN", "GRACE", "LANE", "LEASE_LOST", "LOST", "NAMES", "OCCUPIED", "OTHER_REVISION",
+    "Script",
+]  # fmt: skip
 
 LANE: Final = 2**51  # an entry's score is its lane times this, plus its sequence: exact in a double
 GRACE: Final = 3_600_000  # milliseconds that the keys outlive the conversation: a turn begun before still finds it
 FORGOTTEN: Final = 1000  # turn ids that stay known without entries; older ones go, or a trimmed log would grow for ever
+
+# A script that refuses answers with a list of one of these, by the same names in Lua:
+DELETED: Final = -1  # another life is there
+LEASE_LOST: Final = -2
+OTHER_REVISION: Final = -3  # and the one that is there
+CHANGED: Final = -4  # since it was read: read again
+LOST: Final = -5  # what was staged is not there
+OCCUPIED: Final = -6  # the new id is taken
+
+NAMES: Final = (  # the values of a head, in the order in which scripts give and take them
+    "inc", "rev", "size", "next", "spoken", "systems", "question", "summary", "ttl", "ends", "before", "edit", "op",
+    "created", "updated",
+)  # fmt: skip
 
 # Keys of a conversation: a hash (head), a sorted set of rows (log), one of turn ids by the sequence of their first entry
 # (turns); a turn that has no entries any more is below zero. Keys of the slot: ids in code point order, and those that have
 # a time to live by the millisecond in which their keys are gone (ends).
 _COMMON: Final = f"""
 local LANE, GRACE, FORGOTTEN, GONE = {LANE}, {GRACE}, {FORGOTTEN}, -4503599627370496
+local SPOKEN, DECIDING, REPEATED, SUMMARY = {SPOKEN}, {DECIDING}, {REPEATED}, {SUMMARY}
 local call = redis.call
 local function text(number) return string.format('%.0f', number) end
 local function score(lane, sequence) return text(lane * LANE + sequence) end
@@ -32,8 +51,7 @@ local function newest(log, lane, before, offset, count)
   local low, high = '(' .. score(lane, 0), '(' .. score(lane, before)
   return call('ZRANGE', log, high, low, 'BYSCORE', 'REV', 'LIMIT', offset, count)
 end
-local NAMES = {{'inc', 'rev', 'size', 'next', 'spoken', 'systems', 'question', 'summary', 'ttl', 'ends', 'before', 'edit',
-  'op', 'created', 'updated'}}
+local NAMES = {{{", ".join(map(repr, NAMES))}}}
 local COUNTS = {{'rev', 'size', 'next', 'spoken', 'question', 'summary', 'edit'}}
 local function absent(ended)
   return {{inc = '0', ended = ended, rev = 0, size = 0, next = 1, spoken = 0, systems = '', question = 0, summary = 0,
@@ -49,6 +67,11 @@ local function found(head, log, at)
   for _, name in ipairs(COUNTS) do m[name] = tonumber(m[name]) end
   return m
 end
+"""
+
+_REFUSALS: Final = f"""
+local DELETED, LEASE_LOST, OTHER_REVISION = {DELETED}, {LEASE_LOST}, {OTHER_REVISION}
+local CHANGED, LOST, OCCUPIED = {CHANGED}, {LOST}, {OCCUPIED}
 """
 
 # What the scripts that write need besides. `k` are the keys of one conversation: head, log, turns, ids, ends.
@@ -117,9 +140,9 @@ local function forget_turns(k)
 end
 local function retire(k, m, cut)
   local staying = {}
-  for _, row in ipairs(rows(k.log, 0, cut, cut + 1)) do staying[turn_of(row)] = true end
-  for _, row in ipairs(rows(k.log, 1, first_system(m), cut)) do staying[turn_of(row)] = true end
-  for _, row in ipairs(rows(k.log, 3, m.summary, cut)) do staying[turn_of(row)] = true end
+  for _, row in ipairs(rows(k.log, SPOKEN, cut, cut + 1)) do staying[turn_of(row)] = true end
+  for _, row in ipairs(rows(k.log, DECIDING, first_system(m), cut)) do staying[turn_of(row)] = true end
+  for _, row in ipairs(rows(k.log, SUMMARY, m.summary, cut)) do staying[turn_of(row)] = true end
   local gone = call('ZRANGE', k.turns, 1, '(' .. text(cut), 'BYSCORE', 'WITHSCORES')
   for place = 1, #gone, 2 do
     if not staying[gone[place]] then call('ZADD', k.turns, text(gone[place + 1] + GONE), gone[place]) end
@@ -130,11 +153,12 @@ local function trim(k, m, most)
   if most == '' or m.spoken <= tonumber(most) or m.question == 0 then return end
   local cut, size = cut_of(k, m, m.spoken - most), m.size
   local systems, summary = first_system(m), m.summary
-  local ends = {[0] = cut, systems > 0 and math.min(cut, systems) or cut, cut, summary > 0 and math.min(cut, summary) or cut}
-  for lane = 0, 3 do
+  local function up_to(place) return place > 0 and math.min(cut, place) or cut end
+  local ends = {[SPOKEN] = cut, [DECIDING] = up_to(systems), [REPEATED] = cut, [SUMMARY] = up_to(summary)}
+  for lane = SPOKEN, SUMMARY do
     local gone = call('ZREMRANGEBYSCORE', k.log, score(lane, 1), '(' .. score(lane, ends[lane]))
     m.size = m.size - gone
-    if lane == 0 then m.spoken = m.spoken - gone end
+    if lane == SPOKEN then m.spoken = m.spoken - gone end
   end
   if m.size < size then
     retire(k, m, cut)
@@ -158,5 +182,5 @@ class Script:
     def __init__(self, body: str, *, reads: bool = False, frees: bool = False) -> None:
         flags = " flags=no-writes" if reads else " flags=allow-oom" if frees else ""
         self.reads: Final = reads
-        self.text: Final = f"#!lua{flags}\n{_COMMON}{'' if reads else _WRITING}{body}"
+        self.text: Final = f"#!lua{flags}\n{_COMMON}{'' if reads else _REFUSALS + _WRITING}{body}"
         self.sha: Final = sha1(self.text.encode(), usedforsecurity=False).hexdigest()

@@ -11,9 +11,10 @@ from advisorchain.memory.repositories import _log_rules, _times
 from advisorchain.memory.repositories._arguments import checked_place
 from advisorchain.memory.repositories._redis.clients import Value
 from advisorchain.memory.repositories._redis.copies import TRIES, copied, planted, staged
+from advisorchain.memory.repositories._redis.lua import CHANGED, LOST
 from advisorchain.memory.repositories._redis.move_scripts import FORK, RENAME, REPLACE
 from advisorchain.memory.repositories._redis.rows import Keys, new_life, new_name, planned, same_slot, systems_text
-from advisorchain.memory.repositories._redis.scripts import CHANGED, DELETE, LOST, PAGE, RECALL
+from advisorchain.memory.repositories._redis.scripts import DELETE, PAGE, RECALL
 from advisorchain.memory.repositories._redis.server import LAST_IN_LANE, Server, kept, life, says, whole, written
 from advisorchain.memory.repository import Entry, Retention
 from advisorchain.messages import Message
@@ -65,7 +66,7 @@ class Moves:
             _log_rules.check_writer(expected=expected, revision=found.revision, lease=None, token=None)
             answer = await self._put(keys, conversation_id, found, items, limits)
             if isinstance(answer, int):
-                self._server.entries.forget()
+                self._server.entries.forget(keys.head)
                 return answer
         raise self._server.unsettled()
 
@@ -76,7 +77,7 @@ class Moves:
         keys = self._server.keys(conversation_id)
         given = [conversation_id, new_name(), begun, known, before]
         answer = await self._server.ask(DELETE, (*keys.body, keys.gone), *given)
-        self._server.entries.forget()
+        self._server.entries.forget(keys.head)
         return bool(written(answer, expected=expected))
 
     async def rename(self, conversation_id: str, new_id: str) -> bool:
@@ -85,6 +86,7 @@ class Moves:
         if await self._apart(keys, target):
             return await self._carry(keys, conversation_id, target, new_id)
         answer = await self._server.ask(RENAME, (*keys.body, *target.body), conversation_id, new_id, new_name())
+        self._server.entries.forget(keys.head)
         return bool(written(answer))
 
     async def fork(self, conversation_id: str, new_id: str, at: int | None) -> bool:
@@ -115,7 +117,7 @@ class Moves:
                 if found is not None and state[:2] != found[:2]:
                     break  # written to meanwhile
                 found = state
-                entries += self._server.entries.entries(answer[1:])
+                entries += self._server.entries.entries(keys.head, answer[1:])
                 if len(answer) - 1 < wanted or len(entries) == most:
                     return found._replace(entries=tuple(entries))
         raise self._server.unsettled()
@@ -133,7 +135,7 @@ class Moves:
 
     async def _cut(self, keys: Keys, at: int) -> _Cut:
         answer = await self._server.ask(RECALL, keys[:2], 0, at + 1)
-        found = self._server.entries.recalled(answer)
+        found = self._server.entries.recalled(keys.head, answer)
         repeated = tuple(entry.sequence for entry in found.systems.repeated)
         return _Cut(found.incarnation, found.edit, at, systems_text(found.systems.in_force), repeated)
 
@@ -181,4 +183,5 @@ class Moves:
     async def _gone(self, keys: Keys, conversation_id: str, which: tuple[str, str]) -> bool:
         """Remove a conversation if this is its incarnation and revision."""
         answer = await self._server.ask(DELETE, (*keys.body, keys.gone), conversation_id, new_name(), *which, "")
+        self._server.entries.forget(keys.head)
         return bool(answer == 1)

@@ -12,10 +12,11 @@ from anyio.lowlevel import EventLoopToken, current_token
 from coredis.exceptions import ConnectionError as LostConnectionError
 from coredis.exceptions import RedisError
 
+from advisorchain._event_loops import poster
 from advisorchain.errors import StorageError
 from advisorchain.memory.repositories._redis.address import AnyClient, Make
 
-__all__ = ["Opened", "has_ended", "in_background"]
+__all__ = ["Opened", "in_background"]
 
 _T = TypeVar("_T")
 
@@ -72,12 +73,8 @@ class Opened:
     def end_from(self, loop: EventLoopToken) -> None:
         """Close it soon, from any thread."""
         self.over = True
-        native: Any = loop.native_token
-        wake: Callable[[Callable[[], object]], object] = (
-            getattr(native, "call_soon_threadsafe", None) or native.run_sync_soon
-        )
         try:
-            wake(self._close.set)
+            poster(loop)(self._close.set)
         except RuntimeError:  # it has ended, and the client with it
             pass
 
@@ -114,19 +111,3 @@ def in_background(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 _TASKS: Final[set[Any]] = set()  # an event loop alone would not keep them
-
-
-def has_ended(loop: EventLoopToken) -> bool:
-    """Whether nothing runs in it any more."""
-    native: Any = loop.native_token
-    if hasattr(native, "is_closed"):  # asyncio's loop
-        return bool(native.is_closed())
-    try:
-        native.run_sync_soon(_nothing, idempotent=True)  # trio's token, which tells it in no other way
-    except RuntimeError:
-        return True
-    return False
-
-
-def _nothing() -> None:
-    pass

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from zlib import crc32
 
 from advisorchain.errors import StorageError
-from advisorchain.memory.repositories._log_rules import SPOKEN, SUMMARY, Laned
+from advisorchain.memory.repositories._log_rules import Laned, moved
 from advisorchain.memory.repositories._redis.lua import LANE
 from advisorchain.memory.repositories._times import microseconds
 from advisorchain.memory.repository import Entry
@@ -158,18 +158,13 @@ def planned(laned: Sequence[Laned], systems: Iterable[Entry]) -> Planned:
     """Entries with their lanes as rows."""
     rows: list[tuple[int, str | bytes]] = []
     turns: dict[str | bytes, int] = {}
-    spoken = question = summary = 0
-    for entry, lane in laned:
-        if lane == SPOKEN:
-            spoken += 1
-            question = entry.sequence if entry.role == "user" else question
-        if lane == SUMMARY:
-            summary = entry.sequence
+    log = moved(laned)
+    for (entry, lane), question in zip(laned, log.questions, strict=True):
         turns.setdefault(entry.turn_id, entry.sequence)
         rest = payload(entry.message, entry.turn_id, entry.kind, entry.covers)
         rows.append((lane * LANE + entry.sequence, f"{entry.sequence} {question} {microseconds(entry.created)} {rest}"))
     following = laned[-1].entry.sequence + 1
-    return Planned(rows, turns, spoken, systems_text(systems), question, summary, following)
+    return Planned(rows, turns, log.spoken, systems_text(systems), log.question, log.summary, following)
 
 
 def systems_text(systems: Iterable[Entry]) -> str:

@@ -11,9 +11,8 @@ from advisorchain.memory.repositories import _log_rules, _times
 from advisorchain.memory.repositories._arguments import LAST, checked_number, checked_retention
 from advisorchain.memory.repositories._redis.clients import Clients, Value
 from advisorchain.memory.repositories._redis.entries import EntryReader
-from advisorchain.memory.repositories._redis.lua import LANE, Script
+from advisorchain.memory.repositories._redis.lua import DELETED, LANE, LEASE_LOST, OCCUPIED, Script
 from advisorchain.memory.repositories._redis.rows import Keys, keys_of
-from advisorchain.memory.repositories._redis.scripts import DELETED, LEASE_LOST, OCCUPIED
 
 __all__ = ["LAST_IN_LANE", "Server", "kept", "life", "says", "whole", "written"]
 

@@ -10,7 +10,7 @@ from advisorchain.memory.repositories import _log_rules, _times
 from advisorchain.memory.repositories._arguments import LAST
 from advisorchain.memory.repositories._sql.errors import is_duplicate
 from advisorchain.memory.repositories._sql.link import Link
-from advisorchain.memory.repositories._sql.reading import Known
+from advisorchain.memory.repositories._sql.reading import EntryReader
 from advisorchain.memory.repositories._sql.rows import Log, first_of
 from advisorchain.memory.repositories._sql.statements import Statements
 from advisorchain.memory.repositories._sql.turn import Form
@@ -32,7 +32,7 @@ class Append(NamedTuple):
     token: int | None
     retention: Retention | None
 
-    def run(self, link: Link, statements: Statements, known: Known, engine: Engine) -> int:
+    def run(self, link: Link, statements: Statements, known: EntryReader, engine: Engine) -> int:
         """The new revision, or the one that is there when the turn is."""
         if statements.takes_whole_turns and self._is_plain():
             revision = self._whole(link, statements, engine)
@@ -83,7 +83,7 @@ class Append(NamedTuple):
 
     # --- in a transaction
 
-    def _by_parts(self, link: Link, statements: Statements, known: Known, engine: Engine) -> int:
+    def _by_parts(self, link: Link, statements: Statements, known: EntryReader, engine: Engine) -> int:
         log, lease = self._begun(link, statements, known)
         found, created = log.found, _times.now()
         ended = found.incarnation if found.is_over else 0
@@ -101,7 +101,7 @@ class Append(NamedTuple):
         rows, systems = _log_rules.numbered(self.batch, log.found.next_sequence, self.turn_id, created, before)
         return log.add(rows, first_of(systems) if speaks else log.found.systems, created, self.retention)
 
-    def _begun(self, link: Link, statements: Statements, known: Known) -> tuple[Log, int | None]:
+    def _begun(self, link: Link, statements: Statements, known: EntryReader) -> tuple[Log, int | None]:
         """A transaction that holds the locks on the lease, if one is spoken of, and on the conversation."""
         log = Log(link, statements, known, self.conversation_id)
         link.begin()

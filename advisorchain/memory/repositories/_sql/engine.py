@@ -31,6 +31,7 @@ _OURS: Final = ("options", "prepare_threshold")  # made of what the URL says
 _ASYNC: Final = "is an asyncio driver; the repository calls a synchronous one in threads, also on asyncio"
 _PREPARED: Final = 2  # uses of a statement before it is prepared; there are few different ones
 _NAMED: Final = ("mysql", "mariadb")  # where a connection may be in no database at all
+_CHARSET: Final = "utf8mb4"  # of MySQL's character sets the one that has all characters
 NO_DATABASE: Final = "names no database; give one that is there, as in `mysql://USER:PASSWORD@HOST/DATABASE`"
 _LONG: Final = 30.0  # seconds, where no bound is given for what must have one
 _LEEWAY: Final = 5.0  # seconds that a driver waits for longer than the server, whose error says more
@@ -75,6 +76,7 @@ def made_engine(url: str | URL, limits: Limits) -> tuple[Engine, int]:
     kind = parsed.get_backend_name()
     if kind in _NAMED and not parsed.database:
         raise ConfigurationError(f"`url` {NO_DATABASE}")
+    _check_charset(parsed)
     in_memory = kind == "sqlite" and parsed.database in (None, "", ":memory:")
     direct = is_direct(kind, parsed.get_driver_name())
     arguments = _arguments(parsed, kind, limits) if direct else {}
@@ -156,6 +158,7 @@ def _postgresql(url: URL, limits: Limits) -> dict[str, Any]:
 
 def _mysql(limits: Limits) -> dict[str, Any]:
     arguments: dict[str, Any] = {"autocommit": True, "connect_timeout": math.ceil(limits.connect_timeout)}
+    arguments["charset"] = _CHARSET
     if limits.timeout is not None:
         wait = math.ceil(limits.timeout)
         arguments |= {"read_timeout": wait + _LEEWAY, "write_timeout": wait + _LEEWAY}
@@ -175,6 +178,13 @@ def _missing(url: URL, kind: str, error: ImportError) -> ConfigurationError:
     return MissingExtraError(f"`{url.drivername}` needs `{error.name}`{how}")
 
 
+def _check_charset(url: URL) -> None:
+    """Another one cannot store all that people write, and fails with it in its error."""
+    charset = url.query.get("charset", _CHARSET)
+    if url.get_backend_name() in _NAMED and str(charset).lower() != _CHARSET:
+        raise ConfigurationError(f"`url` names a `charset` that lacks characters; leave it out, or give `{_CHARSET}`")
+
+
 def _check_dialect(engine: Engine) -> None:
     if not isinstance(engine, Engine):
         raise ConfigurationError(f"`url` is {kind_of(engine)}; give a database URL or a synchronous SQLAlchemy engine")
@@ -183,6 +193,7 @@ def _check_dialect(engine: Engine) -> None:
         raise ConfigurationError(f"`{engine.dialect.name}+{engine.dialect.driver}` {_ASYNC}; give one of `create_engine`")
     if engine.dialect.name not in KINDS:
         raise ConfigurationError(f"`url` is of the database `{engine.dialect.name}`; known are {', '.join(KINDS)}")
+    _check_charset(engine.url)
 
 
 def _prepare(connection: Any, record: object) -> None:

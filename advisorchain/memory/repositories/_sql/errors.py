@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from advisorchain.errors import StorageError
+from advisorchain.errors import ConfigurationError, StorageError
 
 
 class Trouble(Enum):
@@ -39,6 +39,7 @@ _DUPLICATE: Final[dict[str, tuple[object, ...]]] = {
 _SLOW: Final = "took longer than `timeout`: it is slow, or another program holds a lock. Give a longer `timeout`"
 _TABLES: Final = "lacks a table or a column of ours: call `await repository.create_tables()` once"
 _RIGHTS: Final = "refuses this user; grant it SELECT, INSERT, UPDATE and DELETE on the tables"
+_LARGE: Final = "raise the server's `max_allowed_packet`, or keep large content elsewhere and store its address"
 _FULL: Final = "has no room left; make some and try again"
 _READ_ONLY: Final = "takes no writes: it is a replica, or read-only. Give the URL of the primary"
 _ADVICE: Final[dict[str, dict[object, str]]] = {
@@ -56,7 +57,7 @@ _ADVICE: Final[dict[str, dict[object, str]]] = {
         **dict.fromkeys((1142, 1143, 1044), _RIGHTS),
         **dict.fromkeys((1021, 1114), _FULL),
         **dict.fromkeys((1290, 1792, 1836), _READ_ONLY),
-        1153: "cannot take a message of this size; raise the server's `max_allowed_packet`",
+        1153: f"cannot take a message of this size; {_LARGE}",
     },
     "sqlite": {
         **dict.fromkeys(
@@ -156,8 +157,18 @@ def unreached(engine: Engine, store: str, error: BaseException) -> StorageError:
     own = driver_error(error)
     said = hidden(engine, " ".join(str(own).split()))
     refused = "; behind this pooler give `timeout=None`, and set the server's" if "startup parameter" in said else ""
-    advice = _refusal(own, said) or f"cannot be reached; check the URL and whether the server runs{refused}"
+    known = _refusal(own, said) or _ADVICE.get(_family(engine), {}).get(code(own))
+    advice = known or f"cannot be reached; check the URL and whether the server runs{refused}"
     return StorageError(f"`{store}` {advice} ({type(own).__name__}: {said})")
+
+
+def not_taken(engine: Engine, store: str, error: BaseException) -> ConfigurationError:
+    """An error of the driver's arguments, which are those of the URL. Their values are not shown."""
+    what = "an option that its driver does not take, or one that names a file which cannot be read"
+    for name in engine.url.query:
+        if f"'{name}'" in str(error):
+            what = f"the option `{name}`, which its driver does not take"
+    return ConfigurationError(f"the URL of `{store}` has {what} ({type(error).__name__})")
 
 
 def _refusal(error: BaseException, said: str) -> str | None:
@@ -167,6 +178,21 @@ def _refusal(error: BaseException, said: str) -> str | None:
         if sign == found or (isinstance(sign, str) and re.search(sign, words)):
             return advice
     return None
+
+
+def check_size(text: str, most: int | None) -> None:
+    """Refuse a text that MariaDB or MySQL would not take: far above its limit it hangs up, without a word of why.
+
+    Raises:
+        StorageError: it has more than `most` bytes in a statement, where quotes are escaped.
+    """
+    if most is None or len(text) * 8 <= most:
+        return
+    size = len(text.encode()) + sum(map(text.count, "\"'\\"))
+    if size > most:
+        raise StorageError(
+            f"a message has {size} bytes in a statement, and this server takes {most} at most; nothing was stored: {_LARGE}"
+        )
 
 
 def lost(store: str, error: BaseException) -> StorageError:

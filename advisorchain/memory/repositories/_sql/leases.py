@@ -29,6 +29,12 @@ def acquire(link: Link, statements: Statements, conversation_id: str, owner: str
     return int(link.rows(statements.lease, given)[0][0])
 
 
+def remove_dead(link: Link, statements: Statements, most: int) -> None:
+    """Remove leases whose holders died. They are read first: a search that deletes would lock those of the living, too."""
+    dead = [{"id": name, "token": token} for name, token in link.rows(statements.dead_leases, {"most": most})]
+    link.many(statements.release, dead)
+
+
 def release(link: Link, statements: Statements, conversation_id: str, token: int) -> None:
     """Give the lease back, if this token is that of it."""
     link.run(statements.release, {"id": conversation_id, "token": token})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import itemgetter
-from threading import Lock
 from typing import Any, Final, Literal
 
 from advisorchain.errors import MessageError, StorageError
 from advisorchain.memory.repositories import _arguments, _log_rules, _times
+from advisorchain.memory.repositories._known import Known
 from advisorchain.memory.repositories._log_rules import SUMMARY
 from advisorchain.memory.repositories._sql.link import Link
 from advisorchain.memory.repositories._sql.statements import Statements
@@ -20,54 +20,47 @@ _FIRST_SYSTEMS: Final = 64  # deciding entries that are read to find the newest 
 _SEQUENCE: Final = itemgetter(5)  # of an entry's columns behind the three of the conversation and the part
 
 
-class Known:
-    """The entries that were read last, so that they are not parsed again.
+class EntryReader:
+    """Makes entries of rows, and knows those that it has read last.
 
     A sequence of one incarnation never changes its entry. Where a backup of the server was put back, it may: then turn id
     and time differ, which are read each time.
     """
 
-    _MOST: Final = 4096  # entries that are known, and the characters that such a one may have
-
     def __init__(self, store: str) -> None:
         self._store = store
-        self._lock = Lock()
-        self._entries: dict[tuple[int, int], tuple[int, Entry]] = {}
+        self._known: Known[tuple[int, str, int], Entry] = Known()  # by sequence, turn id and time
+        self.forget = self._known.forget
 
     def entry(self, incarnation: int, row: Sequence[Any]) -> Entry:
         """The entry in a row of lane, sequence, turn id, time, what it covers, and message."""
         lane, sequence, turn_id, created, covers, text = row
-        known = self._entries.get((incarnation, sequence))
-        if known is not None and known[0] == created and known[1].turn_id == turn_id:
-            return known[1]
+        known = self._known.of(incarnation).get((sequence, turn_id, created))
+        return known or self._read(incarnation, lane, sequence, turn_id, created, covers, text)
+
+    def parts(self, incarnation: int, rows: Sequence[Sequence[Any]]) -> tuple[list[Entry], ...]:
+        """The entries of a recall by their part, each oldest first; without a call for each that is known."""
+        parts: tuple[list[Entry], ...] = ([], [], [], [])
+        known = self._known.of(incarnation)
+        for _, _, _, part, lane, sequence, turn_id, created, covers, text in sorted(rows, key=_SEQUENCE):
+            entry = known.get((sequence, turn_id, created))
+            parts[part].append(entry or self._read(incarnation, lane, sequence, turn_id, created, covers, text))
+        return parts
+
+    def _read(
+        self, incarnation: int, lane: int, sequence: int, turn_id: str, created: int, covers: int | None, text: str
+    ) -> Entry:
         try:
             message = load_message(text)
         except MessageError as error:
             raise StorageError(f"entry {sequence} in `{self._store}` cannot be read: {error}") from None
         kind: Literal["message", "summary"] = "summary" if lane == SUMMARY else "message"
         entry = Entry(sequence, turn_id, message, _times.moment(created), kind, covers)
-        if len(text) <= self._MOST:
-            self._keep((incarnation, sequence), (created, entry))
+        self._known.keep(incarnation, (sequence, turn_id, created), entry, len(text))
         return entry
 
-    def parts(self, incarnation: int, rows: Sequence[Sequence[Any]]) -> tuple[list[Entry], ...]:
-        """The entries of a recall by their part, each oldest first; without a call for each that is known."""
-        parts: tuple[list[Entry], ...] = ([], [], [], [])
-        get, entry = self._entries.get, self.entry
-        for row in sorted(rows, key=_SEQUENCE) if rows[0][3] is not None else ():
-            found = get((incarnation, row[5]))
-            is_it = found is not None and found[0] == row[7] and found[1].turn_id == row[6]
-            parts[row[3]].append(found[1] if is_it else entry(incarnation, row[4:]))  # type: ignore[index]
-        return parts
 
-    def _keep(self, key: tuple[int, int], known: tuple[int, Entry]) -> None:
-        with self._lock:
-            if len(self._entries) >= self._MOST:
-                del self._entries[next(iter(self._entries))]  # the one that is known for the longest time
-            self._entries[key] = known
-
-
-def recall(link: Link, statements: Statements, known: Known, conversation_id: str, last: int, before: int) -> Recall:
+def recall(link: Link, statements: Statements, known: EntryReader, conversation_id: str, last: int, before: int) -> Recall:
     """What a policy needs, from one statement, so from one moment."""
     while True:
         given = {"id": conversation_id, "last": last, "before": before}
@@ -75,7 +68,8 @@ def recall(link: Link, statements: Statements, known: Known, conversation_id: st
         if not rows:
             return Recall()
         revision, incarnation, count = rows[0][:3]
-        tail, question, systems, summary = known.parts(incarnation, rows)
+        found = rows if rows[0][3] is not None else ()  # a conversation without entries is one row all the same
+        tail, question, systems, summary = known.parts(incarnation, found)
         in_force: Sequence[Entry] | None = systems
         if systems and systems[-1].sequence >= before:
             in_force = _older_systems(link, statements, known, conversation_id, revision, incarnation, before)
@@ -86,7 +80,13 @@ def recall(link: Link, statements: Statements, known: Known, conversation_id: st
 
 
 def _older_systems(
-    link: Link, statements: Statements, known: Known, conversation_id: str, revision: int, incarnation: int, before: int
+    link: Link,
+    statements: Statements,
+    known: EntryReader,
+    conversation_id: str,
+    revision: int,
+    incarnation: int,
+    before: int,
 ) -> Sequence[Entry] | None:
     """The systems in force before a cut through the newest batches; None: the log was written to in between."""
     most = _FIRST_SYSTEMS
@@ -101,7 +101,7 @@ def _older_systems(
 
 
 def page(
-    link: Link, statements: Statements, known: Known, conversation_id: str, place: int, most: int, newest_first: bool
+    link: Link, statements: Statements, known: EntryReader, conversation_id: str, place: int, most: int, newest_first: bool
 ) -> tuple[int, list[Entry]]:
     """The conversation's incarnation, and entries of all lanes from a place on."""
     statement = statements.page_back if newest_first else statements.page

@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 from advisorchain.memory.repositories import _log_rules, _times
 from advisorchain.memory.repositories._arguments import MOST
 from advisorchain.memory.repositories._log_rules import LANES, SPOKEN, SUMMARY, Laned
+from advisorchain.memory.repositories._sql import errors
 from advisorchain.memory.repositories._sql.link import Link
-from advisorchain.memory.repositories._sql.reading import Known
+from advisorchain.memory.repositories._sql.reading import EntryReader
 from advisorchain.memory.repositories._sql.statements import Statements
 from advisorchain.memory.repository import Entry, Retention
 from advisorchain.messages import dump_message
@@ -43,7 +44,7 @@ class Found(NamedTuple):
 class Log:
     """One conversation in one unit of work."""
 
-    def __init__(self, link: Link, statements: Statements, known: Known, conversation_id: str) -> None:
+    def __init__(self, link: Link, statements: Statements, known: EntryReader, conversation_id: str) -> None:
         self.id = conversation_id
         self.link = link
         self._statements = statements
@@ -98,21 +99,18 @@ class Log:
 
         `systems` is the first sequence of the system messages in force then; 0: none.
         """
-        log, question, summary, spoken, records = self.found, self.found.question, self.found.summary, 0, []
-        for entry, lane in rows:
-            question = entry.sequence if lane == SPOKEN and entry.role == "user" else question
-            summary = entry.sequence if lane == SUMMARY else summary
-            spoken += lane == SPOKEN
-            records.append(self._record(entry, lane, question))
+        log = self.found
+        moved = _log_rules.moved(rows, log.question, log.summary)
+        records = [self._record(*row, question) for row, question in zip(rows, moved.questions, strict=True)]
         self.link.many(self._statements.put, records)
         self.found = log._replace(
             revision=log.revision + 1,
             size=log.size + len(rows),
-            spoken=log.spoken + spoken,
+            spoken=log.spoken + moved.spoken,
             next_sequence=rows[-1].entry.sequence + 1,
             systems=systems,
-            question=question,
-            summary=summary,
+            question=moved.question,
+            summary=moved.summary,
             ttl=_log_rules.kept_ttl(retention, log.ttl),
         )
         self._move(_times.microseconds(updated))
@@ -120,6 +118,8 @@ class Log:
         return self.found.revision
 
     def _record(self, entry: Entry, lane: int, question: int) -> dict[str, Any]:
+        text = dump_message(entry.message)
+        errors.check_size(text, self._statements.most_bytes)
         return {
             "conversation": self.found.incarnation,
             "lane": lane,
@@ -128,7 +128,7 @@ class Log:
             "created": _times.microseconds(entry.created),
             "covers": entry.covers,
             "question": question,
-            "message": dump_message(entry.message),
+            "message": text,
         }
 
     def _move(self, updated: int) -> None:
@@ -157,6 +157,7 @@ class Log:
     def clear(self) -> None:
         """Remove all entries; the turn ids stay known."""
         self.link.run(self._statements.clear, {"conversation": self.found.incarnation})
+        self._known.forget(self.found.incarnation)
         self.found = self.found._replace(size=0, spoken=0, systems=0, question=0, summary=0)
 
     def remove(self) -> None:
@@ -165,6 +166,7 @@ class Log:
             mine = {"conversation": self.found.incarnation}
             for statement in (self._statements.clear, self._statements.clear_turns, self._statements.remove):
                 self.link.run(statement, mine)
+            self._known.forget(self.found.incarnation)
             self.found = Found()
 
     def remove_old(self, incarnation: int, before: int) -> bool:
@@ -174,6 +176,7 @@ class Log:
             return False
         for statement in (self._statements.clear, self._statements.clear_turns):
             self.link.run(statement, mine)
+        self._known.forget(incarnation)
         return True
 
     def rename(self, new_id: str) -> None:

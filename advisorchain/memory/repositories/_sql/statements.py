@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.engine import Dialect
 
-from advisorchain.memory.repositories._log_rules import DECIDING, LANES, REPEATED, SPOKEN
+from advisorchain.memory.repositories._log_rules import DECIDING, GRACE, LANES, REPEATED, SPOKEN
 from advisorchain.memory.repositories._sql.queries import Queries
 from advisorchain.memory.repositories._sql.tables import Tables
 from advisorchain.memory.repositories._sql.turn import WholeTurns
@@ -37,6 +37,7 @@ class Statements(Queries, WholeTurns):
         super().__init__(dialect, kind, tables, clocked=clocked)
         self.locks_gaps = kind in ("mysql", "mariadb")  # a lock on a row that is not there keeps others from making it
         self.takes_whole_turns = kind in WHOLE_TURNS
+        self.most_bytes: int | None = None  # of one statement, where the server has such a bound
 
     # --- conversations
 
@@ -218,6 +219,14 @@ class Statements(Queries, WholeTurns):
         """A lease that runs on."""
         leases = self._tables.leases
         return update(leases).where(leases.c.token == bindparam("held")).values(expires=self._now + number("length"))
+
+    @Compiled
+    def dead_leases(self) -> Executable:
+        """Leases that ended so long ago that no turn is held by them."""
+        leases = self._tables.leases.c
+        long_ago = leases.expires < self._now - fixed(GRACE)
+        dead = select(leases.conversation_id, leases.token).where(long_ago)
+        return dead.order_by(leases.conversation_id).limit(number("most"))  # SQL Server knows no limit without an order
 
     @Compiled
     def release(self) -> Executable:

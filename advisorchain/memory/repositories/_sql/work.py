@@ -122,6 +122,8 @@ class Database:
             kind = kind_of_database(self.engine)
             made = tables(kind, self._prefix)
             self.statements = Statements(self.engine.dialect, kind, made, clocked=self._clock is not None)
+            if kind in ("mysql", "mariadb"):
+                self.statements.most_bytes = self._tried(_most_bytes, harmless=True)
             self._is_ready = True
 
     def _look(self, create: bool) -> None:
@@ -160,10 +162,17 @@ class Database:
         try:
             return self._links.new()
         except Exception as error:
-            if not errors.is_of_database(self.engine, error):
+            failed = self._unopened(error)
+            if failed is None:
                 raise
-            failed = errors.unreached(self.engine, self.name, error)
-        raise failed
+        raise failed  # where nothing of the driver's is in its context
+
+    def _unopened(self, error: Exception) -> Exception | None:
+        if errors.is_of_database(self.engine, error):
+            return errors.unreached(self.engine, self.name, error)
+        if self._is_ours and isinstance(error, TypeError | ValueError | AttributeError | OSError):
+            return errors.not_taken(self.engine, self.name, error)
+        return None
 
     def _tried(self, work: Callable[[Link, Statements], _T], harmless: bool) -> _T:
         result = self._once(work, harmless)
@@ -218,6 +227,11 @@ class Database:
             if not errors.is_of_database(self.engine, error):
                 raise
             link.lose()  # a connection in doubt
+
+
+def _most_bytes(link: Link, statements: Statements) -> int:
+    """How long a statement MySQL or MariaDB takes."""
+    return int(link.plain("SELECT @@max_allowed_packet"))
 
 
 class _Failure(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from advisorchain.errors import MessageError, StorageError
 from advisorchain.memory.repositories._arguments import LAST, behind
+from advisorchain.memory.repositories._known import Known
 from advisorchain.memory.repositories._log_rules import (
     DECIDING,
     GRACE,
@@ -21,6 +22,7 @@ from advisorchain.memory.repositories._log_rules import (
     SystemsCut,
     expires_of,
     is_over,
+    moved,
     systems_cut,
     trim_ends,
 )
@@ -61,8 +63,8 @@ _COPY: Final = (
     " WHERE conversation = ? AND lane = ? AND sequence < ?"
 )
 _LAST: Final = "SELECT max(sequence) FROM entries WHERE conversation = ? AND lane = ? AND sequence < ?"
-_ENDED: Final = "SELECT key FROM conversations WHERE ends <= ?"
-_UNTOUCHED: Final = "SELECT key FROM conversations WHERE updated < ? AND (ends IS NULL OR ends > ?)"
+_ENDED: Final = "SELECT key, incarnation FROM conversations WHERE ends <= ?"
+_UNTOUCHED: Final = "SELECT key, incarnation FROM conversations WHERE updated < ? AND (ends IS NULL OR ends > ?)"
 _SWEPT: Final = 2  # conversations at most that a new one removes: more than come, so that they do not heap up
 
 
@@ -100,7 +102,7 @@ def find(db: sqlite3.Connection, conversation_id: str, clock: int, turn_id: str 
 
 def create(db: sqlite3.Connection, conversation_id: str, created: datetime, clock: int, ended_key: int) -> Found:
     """A new conversation without entries, in the place of one that ended; others that ended long ago go, too."""
-    for (key,) in db.execute(f"{_ENDED} LIMIT ?", (clock - GRACE, _SWEPT)).fetchall():
+    for key, _ in db.execute(f"{_ENDED} LIMIT ?", (clock - GRACE, _SWEPT)).fetchall():
         delete(db, key)
     delete(db, ended_key)
     incarnation, time = secrets.randbelow(2**53 - 1) + 1, microseconds(created)
@@ -112,25 +114,23 @@ def add(db: sqlite3.Connection, log: Found, rows: Sequence[Laned], systems: Sequ
     """Write a batch behind what is there; the row as `save` shall write it."""
     turns = {(log.key, row.entry.turn_id) for row in rows}
     db.executemany("INSERT INTO turns VALUES (?, ?) ON CONFLICT DO NOTHING", turns)
-    question, summary, spoken, records = log.question, log.summary, log.spoken, []
-    for entry, lane in rows:
-        spoken += lane == SPOKEN
-        if lane == SPOKEN and entry.role == "user":
-            question = entry.sequence
-        if lane == SUMMARY:
-            summary = entry.sequence
-        text, created = dump_message(entry.message), microseconds(entry.created)
-        records.append((log.key, lane, entry.sequence, entry.turn_id, text, created, entry.kind, entry.covers, question))
+    new = moved(rows, log.question, log.summary)
+    records = [_record(log.key, *row, question) for row, question in zip(rows, new.questions, strict=True)]
     db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", records)
     return log._replace(
         revision=log.revision + 1,
         size=log.size + len(rows),
         next_sequence=rows[-1].entry.sequence + 1,
         systems=systems[0].sequence if systems else 0,
-        question=question,
-        summary=summary,
-        spoken=spoken,
+        question=new.question,
+        summary=new.summary,
+        spoken=log.spoken + new.spoken,
     )
+
+
+def _record(key: int, entry: Entry, lane: int, question: int) -> tuple[Any, ...]:
+    text, created = dump_message(entry.message), microseconds(entry.created)
+    return key, lane, entry.sequence, entry.turn_id, text, created, entry.kind, entry.covers, question
 
 
 def save(db: sqlite3.Connection, log: Found, updated: datetime) -> int:
@@ -199,15 +199,20 @@ def delete(db: sqlite3.Connection, key: int) -> bool:
     return True
 
 
-def prune(db: sqlite3.Connection, prefix: str, clock: int, before: int | None, limit: int) -> int:
-    """Remove conversations that ended, and those that were last written to before a time; how many."""
+def prune(db: sqlite3.Connection, prefix: str, clock: int, before: int | None, limit: int) -> list[int]:
+    """Remove conversations that ended, and those that were last written to before a time; their incarnations."""
     bounds, given = _among(prefix)
     found = db.execute(f"{_ENDED}{bounds} LIMIT ?", (clock, *given, limit)).fetchall()
     if before is not None and len(found) < limit:
         found += db.execute(f"{_UNTOUCHED}{bounds} LIMIT ?", (before, clock, *given, limit - len(found))).fetchall()
-    for (key,) in found:
+    for key, _ in found:
         delete(db, key)
-    return len(found)
+    return [incarnation for _, incarnation in found]
+
+
+def remove_dead_leases(db: sqlite3.Connection, clock: int) -> None:
+    """Remove the leases of holders that died: no turn is held by what ended so long ago."""
+    db.execute("DELETE FROM leases WHERE expires < ?", ((clock - GRACE) / 1_000_000,))
 
 
 def lease_token(db: sqlite3.Connection, conversation_id: str) -> int | None:
@@ -241,20 +246,15 @@ def _among(prefix: str) -> tuple[str, list[str]]:
 
 
 class EntryReader:
-    """Reads entries, and knows the newest that it has read: a sequence of one incarnation never changes its entry.
+    """Reads entries, and knows those that it has read last: a sequence of one incarnation never changes its entry.
 
     To be used before the same transaction writes: what is not committed yet may never be.
     """
 
-    _MOST: Final = 4096  # entries that are known, and the characters that such a one may have
-
     def __init__(self, path: str) -> None:
         self._path = path
-        self._known: dict[tuple[int, int], Entry] = {}
-
-    def forget(self) -> None:
-        """Know nothing, as after a deletion."""
-        self._known.clear()
+        self._known: Known[int, Entry] = Known()
+        self.forget, self.clear = self._known.forget, self._known.clear
 
     def tail(self, db: sqlite3.Connection, log: Found, before: int, most: int) -> tuple[list[Entry], Entry | None]:
         """The newest entries that are no system messages, oldest first, and the question that they cut off."""
@@ -295,7 +295,7 @@ class EntryReader:
         return (self._entry(log, row) for row in rows)
 
     def _entry(self, log: Found, row: tuple[Any, ...]) -> Entry:
-        known = self._known.get((log.incarnation, row[0]))
+        known = self._known.of(log.incarnation).get(row[0])
         if known is not None:
             return known
         sequence, turn_id, text, created, kind, covers, _ = row
@@ -304,8 +304,5 @@ class EntryReader:
         except MessageError as error:
             raise StorageError(f"entry {sequence} in `{self._path}` cannot be read: {error}") from None
         entry = Entry(sequence, turn_id, message, moment(created), kind, covers)
-        if len(text) <= self._MOST:
-            if len(self._known) >= self._MOST:
-                del self._known[next(iter(self._known))]  # the one that is known for the longest time
-            self._known[log.incarnation, sequence] = entry
+        self._known.keep(log.incarnation, sequence, entry, len(text))
         return entry

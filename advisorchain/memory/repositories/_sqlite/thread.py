@@ -12,6 +12,7 @@ from weakref import finalize
 from anyio import CancelScope, Event
 from anyio.lowlevel import checkpoint_if_cancelled, current_token
 
+from advisorchain._event_loops import poster
 from advisorchain.errors import StorageError
 
 _T = TypeVar("_T")
@@ -76,7 +77,7 @@ class Job(Generic[_T]):
         self._work = work
         self._result: _T | None = None
         self._error: BaseException | None = None
-        self._wake = _waker()
+        self._wake = poster(current_token())
         self.done: Final = Event()
         self.is_given_up = False
 
@@ -103,11 +104,3 @@ def _serve(jobs: SimpleQueue[Job[Any] | None]) -> None:
     while (job := jobs.get()) is not None:
         job.perform()
         del job  # what it holds shall not wait for the next one
-
-
-def _waker() -> Callable[[Callable[[], object]], object]:
-    """The running event loop's own way of being called from another thread."""
-    token = current_token()
-    loop: Any = getattr(token, "native_token", token)  # before anyio 4.12 it was the token itself
-    wake: Callable[[Callable[[], object]], object] = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-    return wake

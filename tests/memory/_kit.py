@@ -1,12 +1,15 @@
-"""What tests of the stores that need nothing write to a log and read of it, and their clock."""
+"""What tests of the stores write to a log and read of it, and their clock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
+
+import anyio
+import anyio.lowlevel
 
 from advisorchain.memory.repository import Entry, Retention
 from advisorchain.messages import AssistantMessage, Message, UserMessage
@@ -37,6 +40,23 @@ def lasting(seconds: float) -> Retention:
     return Retention(ttl=timedelta(seconds=seconds))
 
 
+async def cancelled_after(turns: int, call: Callable[[], Any]) -> bool:
+    """Cancel a call when the event loop has gone round so often; whether it had ended before."""
+    done = False
+    async with anyio.create_task_group() as group:
+
+        async def work() -> None:
+            nonlocal done
+            await call()
+            done = True
+
+        group.start_soon(work)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+    return done
+
+
 class Clock:
     """Seconds that tests move, for leases and ends and for the times of entries."""
 
@@ -45,6 +65,9 @@ class Clock:
 
     def __call__(self) -> float:
         return self.seconds
+
+    async def wait(self, seconds: float) -> None:
+        self.seconds += seconds
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.seconds, UTC)
