@@ -8,31 +8,31 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from anyio import move_on_after
-
 from advisorchain._chain.frames import Frame, build_frames, note_advisor
 from advisorchain._chain.run import GRACE, Run
 from advisorchain._chain.sources import Opened
 from advisorchain._chain.steps import Step, compile_advisors
-from advisorchain._chain.stream import ChatStream, logged, logged_call, timed, timed_out
-from advisorchain._checked import checked_seconds
+from advisorchain._chain.stream import ChatStream, logged, logged_call, timed, timed_call
+from advisorchain._checked import checked_list, checked_seconds, checked_timeout
 from advisorchain._explain.rows import AdvisorRow, described
 from advisorchain._telemetry.labels import ChainLabels
+from advisorchain._telemetry.log import ChainLog
+from advisorchain._telemetry.providers import wanted
+from advisorchain._telemetry.recorder import Recorder
 from advisorchain._telemetry.trace import Trace
 from advisorchain.advisor import AdvisorLike
 from advisorchain.aggregate import merged_context
 from advisorchain.errors import (
     AdvisorContractError,
     ConfigurationError,
-    InvalidInputError,
     UnknownAdvisorError,
     dropped,
     kind_of,
 )
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse, asked
-from advisorchain.messages import Message, Prompt, SystemMessage, to_messages
+from advisorchain.messages import Prompt, SystemMessage
 from advisorchain.model import ModelLike, as_model
-from advisorchain.telemetry import SHARED, ChainLog, Recorder, Telemetry, wanted
+from advisorchain.telemetry import SHARED, Telemetry
 
 if TYPE_CHECKING:
     from advisorchain.explain import Explanation
@@ -123,12 +123,8 @@ class AdvisorChain:
         """
         if advisors or without:
             chain = self._for_one_call(advisors, without)
-            return await chain.call(
-                prompt, conversation_id=conversation_id, system=system, options=options, context=context, timeout=timeout
-            )
-        if system is not None:
-            prompt = _with_system(system, prompt)
-        request = asked(prompt, conversation_id, options, context, self._telling)
+            return await chain.call(prompt, conversation_id, system, options, context, timeout=timeout)
+        request = asked(prompt, conversation_id, system, options, context, self._telling)
         if self._runs or timeout is not None or (self._telemetry is not None and wanted()):
             return await self._run(request, timeout)
         try:
@@ -142,18 +138,17 @@ class AdvisorChain:
 
     async def _run(self, request: ChatRequest, timeout: float | None) -> ChatResponse:
         """A call that is recorded, logged, limited in time, or has something to clean up."""
-        limit = None if timeout is None else checked_seconds("timeout", timeout, zero=True, raised=InvalidInputError)
         run = request._run = Run(self._grace)
         ask = self._frame.call
+        if (limit := checked_timeout(timeout)) is not None:
+            ask = partial(timed_call, ask, limit)
         if self._log is not None:
             ask = partial(logged_call, ask, self._log)
         if (recorder := self._telemetry.recorder() if self._telemetry is not None else None) is not None:
             run.trace = Trace(recorder, self._labels_for(recorder), request, stream=False)
             ask = partial(run.trace.call, ask)
         try:
-            with move_on_after(limit):
-                return await ask(request)
-            raise timed_out(limit)
+            return await ask(request)
         except BaseException as error:
             note_advisor(error, self._arounds)
             raise
@@ -182,23 +177,19 @@ class AdvisorChain:
         """
         if advisors or without:
             chain = self._for_one_call(advisors, without)
-            return chain.stream(
-                prompt, conversation_id=conversation_id, system=system, options=options, context=context, timeout=timeout
-            )
-        if system is not None:
-            prompt = _with_system(system, prompt)
-        request = asked(prompt, conversation_id, options, context, self._telling)
+            return chain.stream(prompt, conversation_id, system, options, context, timeout=timeout)
+        request = asked(prompt, conversation_id, system, options, context, self._telling)
         run = request._run = Run(self._grace)
         opened = Opened(outermost=True)
         items: AsyncGenerator[Any, None] = self._frame.stream(request, opened)
+        if (limit := checked_timeout(timeout)) is not None:
+            items = timed(items, limit)
         if self._telemetry is not None:
             if self._log is not None and wanted():
                 items = logged(items, opened, run, self._log)
             if (recorder := self._telemetry.recorder()) is not None:
                 run.trace = Trace(recorder, self._labels_for(recorder), request, stream=True)
                 items = run.trace.stream(items, opened, run)
-        if timeout is not None:
-            items = timed(items, checked_seconds("timeout", timeout, zero=True, raised=InvalidInputError))
         return ChatStream(items, opened, run)
 
     # -- other chains from this one
@@ -238,12 +229,8 @@ class AdvisorChain:
         return AdvisorChain(self._model, advisors, name=self.name, telemetry=self._telemetry, grace=self._grace)
 
     def _for_one_call(self, advisors: Sequence[AdvisorLike], without: Sequence[str]) -> AdvisorChain:
-        if isinstance(without, str) or not isinstance(without, Iterable):
-            raise InvalidInputError(f"`without` is {kind_of(without)}; give a list of advisor names")
-        if not isinstance(advisors, Iterable):
-            raise InvalidInputError(f"`advisors` is {kind_of(advisors)}; give a list of advisors")
-        chain = self.without(*without) if without else self
-        return chain.with_advisors(*advisors) if advisors else chain
+        chain = self.without(*checked_list("without", without, "advisors' names")) if without else self
+        return chain.with_advisors(*checked_list("advisors", advisors, "advisors")) if advisors else chain
 
     # -- seeing it
 
@@ -311,15 +298,6 @@ class AdvisorChain:
         opened, self._opened = self._opened, None
         if opened is not None:
             await opened.__aexit__(kind, error, traceback)
-
-
-def _with_system(system: object, prompt: Prompt) -> tuple[Message, ...]:
-    if isinstance(system, str) and system.strip():
-        system = SystemMessage(system)
-    if not isinstance(system, SystemMessage):
-        found = "blank" if isinstance(system, str) else kind_of(system)
-        raise InvalidInputError(f"`system` is {found}; give a text")
-    return (system, *to_messages(prompt))
 
 
 def _no_response(steps: Sequence[Step], response: object) -> AdvisorContractError:

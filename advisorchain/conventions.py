@@ -22,11 +22,15 @@ OUTPUT_TYPE: Final = "gen_ai.output.type"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"
+EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 
 CHAT: Final = "chat"
 EXECUTE_TOOL: Final = "execute_tool"
 INVOKE_AGENT: Final = "invoke_agent"
 SEARCH_MEMORY: Final = "search_memory"
+# no span is a `retrieval`: a search for tools is itself a tool, and a search for documents its application's own
 CREATE_MEMORY: Final = "create_memory"
 UPDATE_MEMORY: Final = "update_memory"
 
@@ -66,6 +70,8 @@ SYSTEM_INSTRUCTIONS: Final = "gen_ai.system_instructions"
 TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
 INFERENCE_DETAILS: Final = "gen_ai.client.inference.operation.details"
 """The event that tells what was said in a model call."""
+OPERATION_EXCEPTION: Final = "gen_ai.client.operation.exception"
+"""The event of a model call that failed."""
 
 # -- a tool, a memory
 
@@ -78,6 +84,8 @@ TOOL_RESULT: Final = "gen_ai.tool.call.result"
 
 MEMORY_STORE_ID: Final = "gen_ai.memory.store.id"
 MEMORY_RECORD_COUNT: Final = "gen_ai.memory.record.count"
+MEMORY_WAIT_DURATION: Final = "advisorchain.memory.wait_duration"
+"""Seconds, before the trip, until it was known who has the lease on the conversation."""
 
 # -- OpenInference, which Phoenix and MLflow read
 
@@ -107,13 +115,16 @@ STREAM: Final = "advisorchain.stream"
 ROUND: Final = "advisorchain.round"
 ATTEMPT: Final = "advisorchain.attempt"
 COST: Final = "advisorchain.cost"
+# chunks, and the time to the first, are told where something looks at them: on spans of chains, models, around advisors and
+# advisors with a `transform`. Other hook advisors have none: chunks do not pass through them.
 CHUNKS_IN: Final = "advisorchain.stream.chunks_in"
 CHUNKS_OUT: Final = "advisorchain.stream.chunks_out"
 TIME_TO_FIRST_CHUNK: Final = "advisorchain.stream.time_to_first_chunk"
 READER_DURATION: Final = "advisorchain.stream.reader_duration"
 """On a chain's span: seconds in which its reader had a chunk in hand, and nothing beneath was asked for another one."""
 AWAITED_DURATION: Final = "advisorchain.stream.awaited_duration"
-"""On a model call's span: seconds in which the model was awaited. The span is longer: it waits for the reader too."""
+"""In a stream, on the span of a model call or an around advisor: seconds in which it was awaited, with all inside of it.
+The span is longer: it waits for the reader too."""
 
 CHAIN_NAME: Final = "advisorchain.chain.name"
 CHAIN_LENGTH: Final = "advisorchain.chain.length"
@@ -130,6 +141,19 @@ ADVISOR_REQUEST_CHANGED: Final = "advisorchain.advisor.request_changed"
 ADVISOR_RESPONSE_CHANGED: Final = "advisorchain.advisor.response_changed"
 ADVISOR_SELF_DURATION: Final = "advisorchain.advisor.self_duration"
 ADVISOR_ATTEMPT: Final = "advisorchain.advisor.attempt"
+ADVISOR_BEFORE_DURATION: Final = "advisorchain.advisor.before_duration"
+ADVISOR_TRANSFORM_DURATION: Final = "advisorchain.advisor.transform_duration"
+ADVISOR_AFTER_DURATION: Final = "advisorchain.advisor.after_duration"
+ADVISOR_DONE_DURATION: Final = "advisorchain.advisor.done_duration"
+"""Seconds in each hook of an advisor that has it and came to it; together they are `ADVISOR_SELF_DURATION`."""
+ADVISOR_FAILED_HOOK: Final = "advisorchain.advisor.failed_hook"
+"""The hook that raised: "before", "transform", "after" or "done"."""
+HOOK_DURATIONS: Final = {
+    "before": ADVISOR_BEFORE_DURATION,
+    "transform": ADVISOR_TRANSFORM_DURATION,
+    "after": ADVISOR_AFTER_DURATION,
+    "done": ADVISOR_DONE_DURATION,
+}
 
 # -- metrics
 
@@ -141,9 +165,12 @@ CLIENT_TIME_TO_FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk
 CLIENT_TIME_PER_OUTPUT_CHUNK: Final = "gen_ai.client.operation.time_per_output_chunk"
 EXECUTE_TOOL_DURATION: Final = "gen_ai.execute_tool.duration"
 INVOKE_AGENT_DURATION: Final = "gen_ai.invoke_agent.duration"
+INVOKE_AGENT_INFERENCE_CALLS: Final = "gen_ai.invoke_agent.inference_calls"
+INVOKE_AGENT_TOOL_CALLS: Final = "gen_ai.invoke_agent.tool_calls"
 
 SECONDS: Final = tuple(0.01 * 2**power for power in range(14))
 AGENT_SECONDS: Final = tuple(0.1 * 2**power for power in range(13))
+CALLS: Final = tuple(float(2**power) for power in range(8))
 TOKENS: Final = tuple(float(4**power) for power in range(14))
 SELF_SECONDS: Final = tuple(0.0001 * 4**power for power in range(10))
 """For the time of an advisor itself, which is most often far below the first of `SECONDS`."""

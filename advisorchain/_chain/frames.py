@@ -6,7 +6,6 @@ The call frame and the stream frame are written for speed. They are the only pla
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any, TypeAlias
@@ -16,12 +15,13 @@ from advisorchain._chain.run import Run, status_of
 from advisorchain._chain.sources import AroundSource, ModelSource, Opened, Opening, Source, no_request, rebound
 from advisorchain._chain.steps import Step
 from advisorchain._chain.unwind import closed, is_noted, note, unwind
+from advisorchain._telemetry.log import ChainLog
+from advisorchain._warned import warned
 from advisorchain.advisor import Outcome, StreamItem, TextTransform
 from advisorchain.aggregate import as_chunk, merged_context
 from advisorchain.errors import AdvisorContractError, StreamTextWarning
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.model import ModelFunctions
-from advisorchain.telemetry import ChainLog
 
 _Hook: TypeAlias = Callable[..., Any]
 _OutwardRow: TypeAlias = tuple[int, _Hook | None, _Hook | None]
@@ -42,11 +42,10 @@ class Voice:
         """Once a chain: the text of a streamed answer was changed after it had been shown."""
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warned(
                 f"{by} changed the text of a streamed answer: what was shown is not what the response says; "
                 "change text in `transform`",
                 StreamTextWarning,
-                stacklevel=3,
             )
 
     def short_circuit(self, step: Step) -> None:
@@ -62,10 +61,10 @@ class Frame:
         self.steps = tuple(steps)
         self.source = source
         self.voice = voice
-        # rows, since unpacking one costs a third of looking its values up
-        self._inward = tuple((place, step.before, step.transform) for place, step in enumerate(self.steps))
         self._size = len(self.steps)
-        self._outward = tuple((place, step.after, step.done) for place, step in reversed(list(enumerate(self.steps))))
+        # rows, since unpacking one costs a third of looking its values up
+        self._inward = tuple([(place, step.before, step.transform) for place, step in enumerate(self.steps)])
+        self._outward = tuple([(place, step.after, step.done) for place, step in enumerate(self.steps)][::-1])
         self.watched = watched
         self.entry: Callable[[ChatRequest], Awaitable[ChatResponse]]
         if not watched:  # it would hold itself

@@ -279,16 +279,19 @@ class AroundSource:
     def __init__(self, step: Step, inner: Inner) -> None:
         self.step: Final = step
         self.inner: Final = inner
-        self.name = f"`{step.hooks[0]}` of advisor `{step.name}`"
-        self.call: Callable[[ChatRequest], Awaitable[Any]] = self._advised if step.advise_call is not None else self._drained
 
-    def _advised(self, request: ChatRequest) -> Awaitable[Any]:
-        assert self.step.advise_call is not None
+    @property
+    def name(self) -> str:
+        return f"`{self.step.hooks[0]}` of advisor `{self.step.name}`"
+
+    def call(self, request: ChatRequest) -> Awaitable[Any]:
+        advise_call = self.step.advise_call
+        if advise_call is None:
+            return self._drained(request)
         run, inner = request._run, self.inner
         if run is None:
-            return self.step.advise_call(request, inner.entry)  # type: ignore[no-any-return]
-        rest = lambda inwards: inner.call(_bound(inwards, run))  # noqa: E731
-        return self.step.advise_call(request, rest)  # type: ignore[no-any-return]
+            return advise_call(request, inner.entry)  # type: ignore[no-any-return]
+        return advise_call(request, lambda inwards: inner.call(_bound(inwards, run)))  # type: ignore[no-any-return]
 
     async def _drained(self, request: ChatRequest) -> ChatResponse:
         """A call of an advisor that is written as a stream: what it yields is folded and its response kept."""

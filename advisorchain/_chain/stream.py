@@ -10,11 +10,11 @@ from anyio import current_time, get_cancelled_exc_class, move_on_after
 
 from advisorchain._chain.run import Run, status_of
 from advisorchain._chain.sources import Opened
+from advisorchain._telemetry.log import ChainLog
 from advisorchain.errors import CallTimeoutError, StreamError
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
-from advisorchain.telemetry import ChainLog
 
-__all__ = ["ChatStream", "logged", "logged_call", "timed", "timed_out"]
+__all__ = ["ChatStream", "logged", "logged_call", "timed", "timed_call", "timed_out"]
 
 
 class ChatStream:
@@ -88,8 +88,17 @@ def timed_out(timeout: float | None) -> CallTimeoutError:
     return CallTimeoutError(f"`timeout` of {timeout} seconds ran out")
 
 
+async def timed_call(
+    ask: Callable[[ChatRequest], Awaitable[ChatResponse]], timeout: float, request: ChatRequest
+) -> ChatResponse:
+    """A call that is cancelled when its time has run out. Log and span lie around it: to them that is an error."""
+    with move_on_after(timeout):
+        return await ask(request)
+    raise timed_out(timeout)
+
+
 async def timed(items: AsyncGenerator[ChatChunk, None], timeout: float) -> AsyncGenerator[ChatChunk, None]:
-    """Each pull gets what is left of the time: no scope is open while the reader has a chunk in hand."""
+    """As `timed_call`, for a stream: each pull gets what is left. No scope is open while the reader has a chunk in hand."""
     left = timeout
     try:
         while True:

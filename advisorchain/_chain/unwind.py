@@ -12,9 +12,10 @@ from advisorchain._chain.progress import Progress
 from advisorchain._chain.run import Run, is_cancellation
 from advisorchain._chain.sources import Opening
 from advisorchain._chain.steps import Step
+from advisorchain._telemetry.log import close_failed, done_failed
 from advisorchain.advisor import Outcome
+from advisorchain.errors import Note, add_note
 from advisorchain.exchange import ChatRequest, ChatResponse
-from advisorchain.telemetry import close_failed, done_failed
 
 __all__ = ["closed", "is_noted", "note", "unwind"]
 
@@ -23,14 +24,13 @@ _NOTE: Final = "in advisor `"
 
 def note(error: BaseException, step: Step) -> None:
     """Tell in a note on an error in which advisor it arose, once."""
-    told = f"{_NOTE}{step.name}`, order {step.order}"
-    if isinstance(error, Exception) and told not in getattr(error, "__notes__", ()):
-        error.add_note(told)
+    if isinstance(error, Exception):
+        add_note(error, f"{_NOTE}{step.name}`, order {step.order}")
 
 
 def is_noted(error: BaseException) -> bool:
     """Whether an error tells already in which advisor it arose."""
-    return any(told.startswith(_NOTE) for told in getattr(error, "__notes__", ()))
+    return any(isinstance(told, Note) and told.startswith(_NOTE) for told in getattr(error, "__notes__", ()))
 
 
 async def closed(opening: Opening, run: Run) -> BaseException | None:
@@ -118,9 +118,9 @@ def _kept(
     if status == "closed":
         if failure is None:
             return late
-        failure.add_note(f"{what} failed too: {type(late).__name__}")
+        add_note(failure, f"{what} failed too: {type(late).__name__}")
     elif status == "error":
-        error.add_note(f"{what} failed too: {type(late).__name__}")
+        add_note(error, f"{what} failed too: {type(late).__name__}")
     else:
         close_failed(late) if step is None else done_failed(step.name, step.order, late)
     return failure

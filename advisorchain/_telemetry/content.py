@@ -1,13 +1,14 @@
 """What was said, in the shapes of the GenAI conventions: recorded only where an application asks for it.
 
-Long texts are cut, and say how much is gone. Of images, sound and files there is the address, or else the size.
+Long texts are cut, and say how much is gone; of long conversations the newest messages are told. Of images, sound and files
+there is the address, or else the size.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +33,8 @@ __all__ = ["Capture", "as_json"]
 
 _Json: TypeAlias = dict[str, Any]
 
+_TEXTS: Final = 16  # how many of the longest are told of a conversation
+_FRAME: Final = 100  # characters that a message takes beside its text
 _FINISH: Final = {"tool_calls": "tool_call", "function_call": "tool_call"}
 _IN_FRONT_OF_HOST: Final = re.compile(r"(?<=://)[^/?#]*@")  # where a URL has its user and password
 _LONGEST_INTEGER: Final = 18  # digits that fit into 64 bits for sure, which is all that events can carry
@@ -51,13 +54,12 @@ class Capture:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._texts: dict[int, tuple[Sequence[Message], str]] = {}  # many spans tell of the same messages
 
     # -- a model call
 
     def asked(self, request: ChatRequest) -> _Json:
         """What a model is asked, structured."""
-        told: _Json = {names.INPUT_MESSAGES: self._messages(_after_systems(request.messages))}
+        told: _Json = {names.INPUT_MESSAGES: self._newest(_after_systems(request.messages))}
         if systems := _systems(request.messages):
             told[names.SYSTEM_INSTRUCTIONS] = [part for system in systems for part in self._parts(system.content)]
         if request.options.tools:
@@ -76,14 +78,11 @@ class Capture:
     # -- a chain, an advisor, a tool
 
     def input_value(self, messages: Sequence[Message]) -> dict[str, str]:
-        """What went in, for a person: a text where there is but one message, else JSON."""
-        said = _after_systems(messages)
+        """What is new in what went in, for a person: the question as text, else all that came after an answer as JSON."""
+        said = _after_systems(_after_answer(messages))
         if len(said) == 1 and said[0].role == "user" and isinstance(said[0].content, str):
             return {names.INPUT_VALUE: self.cut(said[0].content), names.INPUT_MIME_TYPE: "text/plain"}
-        known = self._texts.get(id(messages))
-        if known is None or known[0] is not messages:
-            known = self._texts[id(messages)] = messages, as_json(self._messages(messages))
-        return {names.INPUT_VALUE: known[1], names.INPUT_MIME_TYPE: "application/json"}
+        return {names.INPUT_VALUE: as_json(self._newest(said)), names.INPUT_MIME_TYPE: "application/json"}
 
     def output_value(self, response: ChatResponse | None) -> dict[str, str]:
         """What came out, for a person."""
@@ -107,8 +106,24 @@ class Capture:
 
     # -- pieces
 
-    def _messages(self, messages: Iterable[Message]) -> list[_Json]:
-        return [self._message(message) for message in messages]
+    def _newest(self, messages: Sequence[Message]) -> list[_Json]:
+        """The newest for which there is room; in front of them, how many are left out."""
+        room, first = self._limit * _TEXTS, len(messages)
+        while first and (room > 0 or first == len(messages)):
+            first -= 1
+            room -= self._size(messages[first])
+        told = [self._message(message) for message in messages[first:]]
+        if first:
+            told.insert(0, {"role": "system", "parts": [_text(f"… [cut: {first} earlier messages]")]})
+        return told
+
+    def _size(self, message: Message) -> int:
+        """About how many characters of it are told."""
+        content = message.content
+        texts = [content] if isinstance(content, str) else [getattr(part, "text", "") for part in content]
+        if isinstance(message, AssistantMessage):
+            texts += [message.reasoning or "", *(call.arguments for call in message.tool_calls)]
+        return _FRAME * len(texts) + sum(min(len(text), self._limit) for text in texts)
 
     def _message(self, message: Message) -> _Json:
         told: _Json = {"role": message.role, "parts": self._all_parts(message)}
@@ -130,12 +145,12 @@ class Capture:
 
     def _parts(self, content: str | tuple[Part, ...]) -> list[_Json]:
         if isinstance(content, str):
-            return [{"type": "text", "content": self.cut(content)}] if content else []
+            return [_text(self.cut(content))] if content else []
         return [self._part(part) for part in content]
 
     def _part(self, part: Part) -> _Json:
         if isinstance(part, TextPart):
-            return {"type": "text", "content": self.cut(part.text)}
+            return _text(self.cut(part.text))
         if isinstance(part, RefusalPart):
             return self._refusal(part.refusal)
         return self._media(part)
@@ -179,6 +194,18 @@ class Capture:
         if (size := len(as_json(schema))) > self._limit:
             return {**told, "cut": size}  # half a schema is none
         return {**told, "parameters": schema}
+
+
+def _text(content: str) -> _Json:
+    return {"type": "text", "content": content}
+
+
+def _after_answer(messages: Sequence[Message]) -> Sequence[Message]:
+    """What came after the last answer; of a prompt that ends with one, that."""
+    first = max(0, len(messages) - 1)
+    while first and not isinstance(messages[first - 1], AssistantMessage):
+        first -= 1
+    return messages[first:]
 
 
 def _systems(messages: Sequence[Message]) -> list[Message]:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from advisorchain import conventions as names
 from advisorchain._chain.steps import Step
-from advisorchain._telemetry.recorder import Settings, linked
+from advisorchain._telemetry.recorder import linked
+from advisorchain._telemetry.settings import Settings
 from advisorchain.exchange import ChatRequest
 from advisorchain.model import ModelFunctions
 from advisorchain.options import NO_OPTIONS, ChatOptions
@@ -20,7 +21,7 @@ class AdvisorLabels:
 
     __slots__ = ("attributes", "measured", "name")
 
-    def __init__(self, step: Step, length: int, settings: Settings) -> None:
+    def __init__(self, chain: str, step: Step, length: int, settings: Settings) -> None:
         self.name: Final = f"advisor {step.name}"
         kind = type(step.advisor)
         told: dict[str, Any] = {
@@ -36,7 +37,8 @@ class AdvisorLabels:
         if settings.agent_name is not None:
             told[names.AGENT_NAME] = settings.agent_name
         self.attributes: Final = tuple({**told, names.STREAM: stream} for stream in (False, True))
-        self.measured: Final = tuple({names.ADVISOR_NAME: step.name, names.STREAM: stream} for stream in (False, True))
+        measured = {names.CHAIN_NAME: chain, names.ADVISOR_NAME: step.name}
+        self.measured: Final = tuple({**measured, names.STREAM: stream} for stream in (False, True))
 
 
 class ChainLabels:
@@ -47,6 +49,7 @@ class ChainLabels:
         attributes, measured: of the chain's span and metrics, for a call and for a stream.
         advisors: by index.
         model: the attributes of a model call that are always the same.
+        asks: the name of the model that is asked, where a request names no other.
         links: to what the chain goes on with.
     """
 
@@ -67,8 +70,9 @@ class ChainLabels:
         self.agent: Final = agent
         self.attributes: Final = tuple({**told, names.STREAM: stream} for stream in (False, True))
         self.measured: Final = tuple({names.CHAIN_NAME: chain, names.STREAM: stream} for stream in (False, True))
-        self.advisors: Final = tuple(AdvisorLabels(step, len(steps), settings) for step in steps)
+        self.advisors: Final = tuple(AdvisorLabels(chain, step, len(steps), settings) for step in steps)
         self.model: Final = _model(model, agent)
+        self.asks: Final = model.name
         self.links: Final = tuple(link for step in steps for link in linked(getattr(step.advisor, "continues", None)))
 
 

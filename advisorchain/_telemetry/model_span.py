@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import perf_counter
 from typing import Any
 
 from advisorchain import conventions as names
 from advisorchain._chain.sources import ModelSource
+from advisorchain._telemetry.clock import Clock
 from advisorchain._telemetry.content import as_json
+from advisorchain._telemetry.entry import Entry
 from advisorchain._telemetry.labels import model_attributes
-from advisorchain._telemetry.recorder import Clock, claiming_model_calls, error_type
-from advisorchain._telemetry.watched import Entry, WatchedSource
+from advisorchain._telemetry.recorder import claiming_model_calls, error_type
+from advisorchain._telemetry.watched import See, WatchedSource
 from advisorchain.aggregate import Fold
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.messages import Usage
 from advisorchain.telemetry import PricedCall
 
-__all__ = ["WatchedModel"]
+__all__ = ["CarriedModel", "WatchedModel"]
+
+
+class CarriedModel(WatchedSource):
+    """The model where its calls have no span of ours: it is asked within that of the advisor around it."""
+
+    def start(self, request: ChatRequest) -> Clock:
+        self.entry.trace.inference_calls += 1
+        return Clock(self.entry.context)
+
+    def end(self, clock: Clock, status: str, response: ChatResponse | None, error: BaseException | None) -> None:
+        """There is none."""
 
 
 class WatchedModel(WatchedSource):
@@ -32,6 +43,7 @@ class WatchedModel(WatchedSource):
 
     def start(self, request: ChatRequest) -> Clock:
         trace = self.entry.trace
+        trace.inference_calls += 1
         self._name = request.options.model or self._model.name
         self._asked = told = model_attributes(trace.labels, request, self._name, stream=trace.streaming)
         if self.entry.attempt > 1:
@@ -41,7 +53,7 @@ class WatchedModel(WatchedSource):
         clock.context = claiming_model_calls(clock.context)
         return clock
 
-    def see(self, clock: Clock) -> Callable[[Any, float], None] | None:
+    def see(self, clock: Clock) -> See | None:
         trace = self.entry.trace
         self._fold = fold = Fold()
         instruments, whole = trace.recorder.instruments, trace.capture is not None
@@ -49,9 +61,9 @@ class WatchedModel(WatchedSource):
             return lambda chunk, _: _keep(fold, chunk, whole)
         measure, attributes = trace.recorder.measure, self._measured(None)
 
-        def seen(chunk: Any, since: float) -> None:
+        def seen(chunk: Any, since: float | None) -> None:
             _keep(fold, chunk, whole)
-            if since:
+            if since is not None:
                 measure(instruments.next_chunk, since, attributes, clock)
 
         return seen
@@ -71,6 +83,8 @@ class WatchedModel(WatchedSource):
                 told[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self.stream.first
         if self.entry.trace.capture is not None:
             told |= self._content(clock, told, response, error)
+        if error is not None:
+            recorder.exception(clock, error)
         recorder.end(clock, told, error)
 
     def _answered(self, response: ChatResponse | None) -> dict[str, Any]:
@@ -111,7 +125,7 @@ class WatchedModel(WatchedSource):
         if trace.capture is None or self.request is None:
             return {}
         on_span = trace.span_capture is not None and clock.span.is_recording()
-        if not on_span and recorder.logger is None:
+        if not on_span and not recorder.content_on_events:
             return {}
         try:
             said = {**trace.capture.asked(self.request), **trace.capture.answered(response)}
@@ -119,7 +133,7 @@ class WatchedModel(WatchedSource):
         except Exception as failure:
             recorder.failed("content", failure)
             return {}
-        if recorder.logger is not None:
+        if recorder.content_on_events:
             failed = {} if error is None else {names.ERROR_TYPE: error_type(error)}
             recorder.event(names.INFERENCE_DETAILS, clock, {**self._asked, **told, **failed, **said})
         return on_spans
@@ -142,7 +156,7 @@ class WatchedModel(WatchedSource):
                 recorder.measure(instruments.tokens, count, {**told, names.TOKEN_TYPE: kind}, clock)
         if error is not None:
             told[names.ERROR_TYPE] = error_type(error)
-        recorder.measure(instruments.model, perf_counter() - clock.begun, told, clock)
+        recorder.measure(instruments.model, clock.age, told, clock)
 
 
 _MEASURED = (names.OPERATION, names.PROVIDER, names.REQUEST_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT)

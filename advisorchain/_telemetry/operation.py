@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import inf
-from time import perf_counter
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -11,7 +10,8 @@ from anyio import current_effective_deadline
 
 from advisorchain import conventions as names
 from advisorchain._chain.run import status_of
-from advisorchain._telemetry.recorder import Clock, Recording, carrying, current_context, error_type, recording_in
+from advisorchain._telemetry.clock import Clock, current_context
+from advisorchain._telemetry.recorder import Recording, carrying, error_type, recording_in
 
 __all__ = ["MemorySpan", "Operation"]
 
@@ -61,10 +61,6 @@ class Operation:
             clock.__enter__()
         return self
 
-    def tell(self, **attributes: Any) -> None:
-        """More attributes, under their names in `advisorchain.conventions`; None is left out."""
-        self._told |= {getattr(names, name): value for name, value in attributes.items() if value is not None}
-
     def fail(self, error: BaseException) -> None:
         """It failed, though nothing is raised: the model is told in a result, say."""
         self._error = error
@@ -86,7 +82,7 @@ class Operation:
         self._error = None  # its frames hold this
         if recording.recorder.instruments is not None:
             failed = {} if failure is None else {names.ERROR_TYPE: error_type(failure)}
-            self.measure(clock, perf_counter() - clock.begun, failed)
+            self.measure(clock, clock.age, failed)
         recording.recorder.end(clock, {**self._told, names.OUTCOME: status}, failure)
         if recording.recorder.settings.record_exceptions:
             recording.told = failure or recording.told
@@ -99,10 +95,17 @@ class MemorySpan(Operation):
         operation: "search_memory", "create_memory" or "update_memory".
         store: named by its class; one that is asked over a network says so by `remote = True`.
         conversation_id: as the store knows it.
+        waited: seconds before the trip until it was known who has the conversation's lease; None: none was asked for.
     """
 
     __slots__ = ()
 
-    def __init__(self, operation: str, store: object, conversation_id: str) -> None:
-        told = {names.MEMORY_STORE_ID: type(store).__name__, names.CONVERSATION_ID: conversation_id}
+    def __init__(self, operation: str, store: object, conversation_id: str, *, waited: float | None = None) -> None:
+        told: dict[str, Any] = {names.MEMORY_STORE_ID: type(store).__name__, names.CONVERSATION_ID: conversation_id}
+        if waited is not None:
+            told[names.MEMORY_WAIT_DURATION] = waited
         super().__init__(operation, None, told, client=getattr(store, "remote", False) is True)
+
+    def tell_count(self, messages: int) -> None:
+        """How many messages were read or written."""
+        self._told[names.MEMORY_RECORD_COUNT] = messages

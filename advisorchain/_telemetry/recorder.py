@@ -9,30 +9,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from time import perf_counter
+from traceback import format_exception
 from typing import Any, Final
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace as otel_trace
-from opentelemetry._logs import LogRecord
-from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
 
 from advisorchain import conventions as names
+from advisorchain._telemetry.clock import Clock, Context
 from advisorchain._telemetry.content import Capture
 from advisorchain._telemetry.log import SCOPE, recording_failed
 from advisorchain._telemetry.metrics import Instruments
+from advisorchain._telemetry.settings import Settings
 
 __all__ = [
-    "Clock",
-    "Context",
     "Recorder",
     "Recording",
-    "Settings",
     "carrying",
     "claiming_model_calls",
-    "current_context",
     "current_traceparent",
     "error_type",
     "linked",
@@ -40,67 +36,6 @@ __all__ = [
 ]
 
 _RECORDING: Final = otel_context.create_key(SCOPE)
-_get_current: Final = otel_context.get_current
-_attach: Final = otel_context.attach
-_detach: Final = otel_context.detach
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What is to be told.
-
-    Attributes:
-        content_on_spans, content_on_events: where what was said is told.
-        content_limit: characters of a text that are kept.
-        openinference: whether spans say their OpenInference kind, and input and output as it has them.
-        model_span: whether model calls have spans and metrics.
-        record_exceptions: whether an error's message and stack trace are told.
-        agent_name: what the chain is as an agent; None: a chain.
-        prices: what a model call costs.
-    """
-
-    content_on_spans: bool = False
-    content_on_events: bool = False
-    content_limit: int = 0
-    openinference: bool = True
-    model_span: bool = True
-    record_exceptions: bool = False
-    agent_name: str | None = None
-    prices: Any = None
-
-
-class Clock:
-    """Adds up the seconds that something was at work; as `with clock:` its span is current meanwhile.
-
-    Not to be entered twice at one time, and never around a `yield` of a stream.
-    """
-
-    __slots__ = ("_entered", "_token", "begun", "context", "seconds", "span")
-
-    def __init__(self, span: Span, context: Context, begun: float) -> None:
-        self.span = span
-        self.context = context
-        self.begun = begun
-        self.seconds = 0.0
-        self._token: Any = None
-        self._entered = 0.0
-
-    @property
-    def idle(self) -> float:
-        """Seconds since it began in which nothing was at work."""
-        return max(0.0, perf_counter() - self.begun - self.seconds)
-
-    def __enter__(self) -> Clock:
-        self._token = _attach(self.context)
-        self._entered = perf_counter()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self.seconds += perf_counter() - self._entered
-        token, self._token = self._token, None
-        if kind is not GeneratorExit:  # finalised in another context, where this token means nothing
-            self.context = _get_current()  # keep a span that an advisor holds open itself
-            _detach(token)
 
 
 class Recorder:
@@ -110,13 +45,14 @@ class Recorder:
         self.tracer: Final = tracer
         self.settings: Final = settings
         self.instruments: Final = None if meter is None else Instruments(meter)
-        self.logger: Final[Any] = logger if settings.content_on_events else None
+        self.logger: Final[Any] = logger
+        self.content_on_events: Final = logger is not None and settings.content_on_events
         self._failed: set[tuple[str, type[Exception]]] = set()
 
     def capture(self) -> Capture | None:
         """What makes content for one call or stream; None: no content is told."""
         on_spans = self.settings.content_on_spans and self.tracer is not None
-        return Capture(self.settings.content_limit) if on_spans or self.logger is not None else None
+        return Capture(self.settings.content_limit) if on_spans or self.content_on_events else None
 
     def start(
         self,
@@ -128,16 +64,15 @@ class Recorder:
         links: Sequence[Link] = (),
     ) -> Clock:
         """Start a span beneath `parent`."""
-        begun = perf_counter()
         if self.tracer is None:
-            return Clock(otel_trace.INVALID_SPAN, parent, begun)
+            return Clock(parent)
         kind = SpanKind.CLIENT if client else SpanKind.INTERNAL
         try:
             span = self.tracer.start_span(name, parent, kind, attributes, links)
         except Exception as error:  # of a span processor: OpenTelemetry lets it through
             self.failed("span", error)
-            return Clock(otel_trace.INVALID_SPAN, parent, begun)
-        return Clock(span, otel_trace.set_span_in_context(span, parent), begun)
+            return Clock(parent)
+        return Clock(otel_trace.set_span_in_context(span, parent), span)
 
     def end(self, clock: Clock, attributes: dict[str, Any], error: BaseException | None = None) -> None:
         """End a span. Of an error only the type is told: its text may hold what a user wrote."""
@@ -169,12 +104,23 @@ class Recorder:
         if recording is not None:
             recording.told = error
 
-    def event(self, name: str, clock: Clock, attributes: Mapping[str, Any]) -> None:
+    def event(self, name: str, clock: Clock, attributes: Mapping[str, Any], severity: SeverityNumber | None = None) -> None:
         """Emit an event within a span."""
+        record = LogRecord(context=clock.context, event_name=name, severity_number=severity, attributes=attributes)
         try:
-            self.logger.emit(LogRecord(context=clock.context, event_name=name, attributes=attributes))
+            self.logger.emit(record)
         except Exception as failure:
             self.failed("event", failure)
+
+    def exception(self, clock: Clock, error: BaseException) -> None:
+        """Emit the event of a model call that failed: its type, and the rest where that is wanted."""
+        if self.logger is None:
+            return
+        told = {names.EXCEPTION_TYPE: error_type(error)}
+        if self.settings.record_exceptions:
+            told[names.EXCEPTION_MESSAGE] = str(error)
+            told[names.EXCEPTION_STACKTRACE] = "".join(format_exception(error))
+        self.event(names.OPERATION_EXCEPTION, clock, told, SeverityNumber.WARN)
 
     def measure(self, instrument: Any, value: float, attributes: Mapping[str, Any], clock: Clock) -> None:
         """Record one value."""
@@ -205,6 +151,7 @@ class Recording:
         conversation_id: of the request that the chain was asked.
         capture: makes content; None: none is told.
         told: the error whose stack trace was recorded last.
+        inference_calls, tool_calls: how many there were so far.
         cost: what the model calls have cost so far; None: one of them is not known.
     """
 
@@ -214,16 +161,12 @@ class Recording:
         self.capture: Final = recorder.capture()
         self.told: BaseException | None = None
         self.cost: float | None = 0.0
+        self.inference_calls = self.tool_calls = 0
 
 
 def error_type(error: BaseException) -> str:
     """The class of an error, with its module unless that is Python's own."""
     return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-
-
-def current_context() -> Context:
-    """OpenTelemetry's context of who asks: where the next span belongs."""
-    return _get_current()
 
 
 def carrying(context: Context, recording: Recording | None) -> Context:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from advisorchain import conventions as names
 from advisorchain._chain.run import Run, status_of
 from advisorchain._chain.sources import AroundSource, ModelSource, Opened, Source
 from advisorchain._chain.steps import Step
+from advisorchain._telemetry.around_span import WatchedAround
+from advisorchain._telemetry.clock import Clock, current_context
 from advisorchain._telemetry.content import as_json
+from advisorchain._telemetry.entry import Entry
 from advisorchain._telemetry.labels import ChainLabels
-from advisorchain._telemetry.model_span import WatchedModel
+from advisorchain._telemetry.model_span import CarriedModel, WatchedModel
 from advisorchain._telemetry.probe import Probe
-from advisorchain._telemetry.recorder import Clock, Recorder, Recording, carrying, current_context, error_type
-from advisorchain._telemetry.watched import Entry, Watched, WatchedAround
+from advisorchain._telemetry.recorder import Recorder, Recording, carrying, error_type
+from advisorchain._telemetry.watched import Watched
 from advisorchain.exchange import ChatRequest, ChatResponse
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Trace(Recording):
         super().__init__(recorder, request.conversation_id)
         self.labels: Final = labels
         self.streaming: Final = stream
+        self._model: Final = request.options.model or labels.asks
         self.span_capture: Final = self.capture if recorder.settings.content_on_spans else None
         self._request: ChatRequest | None = request if self.span_capture is not None else None
         self._parent = current_context()  # of the one who asks, not of the one who reads first
@@ -45,6 +48,8 @@ class Trace(Recording):
         attributes = self.labels.attributes[self.streaming]
         if self.conversation_id is not None:
             attributes = {**attributes, names.CONVERSATION_ID: self.conversation_id}
+        if self.labels.agent is not None:
+            attributes = {**attributes, names.REQUEST_MODEL: self._model}
         parent = carrying(self._parent, self)  # for the spans that an advisor has within it: those of tools
         return self.recorder.start(self.labels.name, parent, attributes, links=self.labels.links)
 
@@ -100,16 +105,21 @@ class Trace(Recording):
         request, self._request = self._request, None
         if request is not None and clock.span.is_recording():
             told |= self._content(request, response)
-        if (instruments := self.recorder.instruments) is not None:
-            seconds = perf_counter() - clock.begun
-            failed = {} if error is None else {names.ERROR_TYPE: error_type(error)}
-            measured = {**self.labels.measured[self.streaming], names.OUTCOME: status, **failed}
-            self.recorder.measure(instruments.chain, seconds, measured, clock)
-            if self.labels.agent is not None:
-                agent = {names.AGENT_NAME: self.labels.agent, **failed}
-                self.recorder.measure(instruments.agent, seconds, agent, clock)
+        self._measure(clock, status, {} if error is None else {names.ERROR_TYPE: error_type(error)})
         self.recorder.end(clock, told, error)
         self.told = None  # an error, whose frames hold this
+
+    def _measure(self, clock: Clock, status: str, failed: dict[str, str]) -> None:
+        instruments, measure = self.recorder.instruments, self.recorder.measure
+        if instruments is None:
+            return
+        seconds = clock.age
+        measure(instruments.chain, seconds, {**self.labels.measured[self.streaming], names.OUTCOME: status, **failed}, clock)
+        if self.labels.agent is not None:
+            agent = {names.AGENT_NAME: self.labels.agent}
+            measure(instruments.agent, seconds, {**agent, names.REQUEST_MODEL: self._model, **failed}, clock)
+            measure(instruments.inference_calls, self.inference_calls, agent, clock)
+            measure(instruments.tool_calls, self.tool_calls, agent, clock)
 
     def _content(self, request: ChatRequest, response: ChatResponse | None) -> dict[str, str]:
         capture = self.span_capture
@@ -129,7 +139,7 @@ class Trace(Recording):
         if frame.watched:
             return frame
         entry = Entry(self, current_context(), attempt)
-        steps = tuple(Probe(step, entry) for step in frame.steps)
+        steps = [Probe(step, entry) for step in frame.steps]
         return type(frame)(steps, self._watching(frame.source, entry), frame.voice, watched=True)
 
     def thrown_away(self, entered: Sequence[Step]) -> None:
@@ -141,6 +151,6 @@ class Trace(Recording):
     def _watching(self, source: Source, entry: Entry) -> Source:
         if isinstance(source, AroundSource):
             return WatchedAround(source, entry)
-        if isinstance(source, ModelSource) and self.recorder.settings.model_span:
-            return WatchedModel(source, entry)
+        if isinstance(source, ModelSource):
+            return WatchedModel(source, entry) if self.recorder.settings.model_span else CarriedModel(source, entry)
         return source

@@ -31,6 +31,7 @@ from advisorchain import (
     BaseAdvisor,
     ChatRequest,
     ChatResponse,
+    Outcome,
     Telemetry,
     TextTransform,
     UserMessage,
@@ -63,6 +64,14 @@ class Hooks(BaseAdvisor):
         return response
 
 
+class AllHooks(Hooks):
+    def transform(self, request: ChatRequest) -> TextTransform:
+        return _PASS
+
+    def done(self, request: ChatRequest, outcome: Outcome) -> None:
+        pass
+
+
 class Around:
     order = 0
 
@@ -70,7 +79,7 @@ class Around:
         self.name = name
 
     async def advise_call(self, request: ChatRequest, next: Any) -> ChatResponse:
-        return await next(request)  # type: ignore[no-any-return]
+        return await next(request)
 
 
 class PassThrough(BaseAdvisor):
@@ -161,15 +170,53 @@ def recorded(function: Callable[[Any], Awaitable[Any]], provider: TracerProvider
     return work
 
 
-def recorded_ratio() -> Ratio:
-    """A chain that is recorded, beside nothing but as many spans, nested, with as many attributes of the same values."""
+def recorded_ratio(name: str, kind: Any, model_function: Any, *, stream: bool = False) -> Ratio:
+    """A chain that is recorded, beside nothing but as many spans, nested, with as many attributes of the same values; in a
+    stream, beside these and the same chain unrecorded, since there the work between the spans' two ends is the chunks'.
+    """
+    shapes = shapes_of(kind, model_function, stream=stream)
     provider = TracerProvider(shutdown_on_exit=False)
-    chain = chain_of(Hooks, 10, model, telemetry=Telemetry(provider))
+    provider.add_span_processor(BatchSpanProcessor(Nowhere(), max_queue_size=RECORDED * len(shapes) * 2))
+    tracer = provider.get_tracer("bare")
+    unrecorded = asked_of(chain_of(kind, 10, model_function, telemetry=None), stream=True)
+
+    async def nested(_: Any, place: int = len(shapes) - 1) -> None:
+        name, begun, ended = shapes[place]
+        with tracer.start_as_current_span(name, attributes=begun) as span:
+            if place:
+                await nested(_, place - 1)
+            elif stream:
+                await unrecorded(PROMPT)
+            span.set_attributes(ended)
+
+    asked = asked_of(chain_of(kind, 10, model_function, telemetry=Telemetry(provider)), stream=stream)
+    beside = "as many bare spans around it unrecorded" if stream else "as many bare spans"
+    return Ratio(
+        f"{name}, SDK and batch processor / {beside}, with as many attributes",
+        1.5,
+        recorded(asked, provider),
+        recorded(nested, provider),
+    )
+
+
+def asked_of(chain: AdvisorChain, *, stream: bool) -> Callable[[Any], Awaitable[Any]]:
+    """Asks a chain once, by a call or by a stream that is read to its end."""
+
+    async def read(prompt: Any) -> None:
+        async with chain.stream(prompt) as opened:
+            async for _chunk in opened:
+                pass
+
+    return read if stream else chain.call
+
+
+def shapes_of(kind: Any, model_function: Any, *, stream: bool) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """The names of a chain's spans, innermost first, and the attributes that they begin and end with."""
     shapes: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     started: dict[int, dict[str, Any]] = {}
 
     class Shapes(SpanProcessor):
-        """Notes what a chain's spans begin and end with."""
+        """Notes them."""
 
         def on_start(self, span: Any, parent_context: Any = None) -> None:
             started[span.context.span_id] = dict(span.attributes)
@@ -180,24 +227,10 @@ def recorded_ratio() -> Ratio:
 
     noting = TracerProvider(shutdown_on_exit=False)
     noting.add_span_processor(Shapes())
-    asyncio.run(chain_of(Hooks, 10, model, telemetry=Telemetry(noting)).call(PROMPT))
+    asked = asked_of(chain_of(kind, 10, model_function, telemetry=Telemetry(noting)), stream=stream)
+    asyncio.run(asked(PROMPT))
     assert len(shapes) == 12
-    provider.add_span_processor(BatchSpanProcessor(Nowhere(), max_queue_size=RECORDED * len(shapes) * 2))
-    tracer = provider.get_tracer("bare")
-
-    async def nested(_: Any, place: int = len(shapes) - 1) -> None:
-        name, begun, ended = shapes[place]
-        with tracer.start_as_current_span(name, attributes=begun) as span:
-            if place:
-                await nested(_, place - 1)
-            span.set_attributes(ended)
-
-    return Ratio(
-        "call, 10 advisors, SDK and batch processor / as many bare spans with as many attributes",
-        1.5,
-        recorded(chain.call, provider),
-        recorded(nested, provider),
-    )
+    return shapes
 
 
 def all_ratios() -> list[Ratio]:
@@ -221,7 +254,10 @@ def all_ratios() -> list[Ratio]:
             calls(chain_of(Hooks, 10, model)),
             calls(chain_of(Hooks, 10, model, telemetry=None)),
         ),
-        recorded_ratio(),
+        recorded_ratio("call, 10 before/after advisors", Hooks, model),
+        recorded_ratio("call, 10 advise_call advisors", Around, model),
+        recorded_ratio("call, 10 advisors with all four hooks", AllHooks, model),
+        recorded_ratio("20 chunks, 10 advisors with all four hooks", AllHooks, stream_model(20), stream=True),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The shapes of content that the GenAI conventions ask for (observability.md, 1.5), checked without mercy."""
+"""The shapes of content that the GenAI conventions ask for (its JSON schemas of messages), checked without mercy."""
 
 from __future__ import annotations
 

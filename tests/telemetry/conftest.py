@@ -8,11 +8,17 @@ from collections.abc import Iterator
 import pytest
 
 from ._spans import Spans
+from ._time import Time
 
 
 @pytest.fixture
 def spans() -> Spans:
     return Spans()
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    return Time(monkeypatch)
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,11 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry._logs import SeverityNumber
 
 from advisorchain import (
     AdvisorChain,
@@ -35,7 +37,7 @@ from advisorchain.tools import tool
 
 from ..advisors._tool_scripts import asks
 from ._shapes import check_structured, checked
-from ._spans import CANARY, MODES, Spans, ask, chain
+from ._spans import CANARY, MODES, Endless, Hooks, Spans, ask, chain
 
 CAPTURES = pytest.mark.parametrize("capture", ["NO_CONTENT", "SPAN_ONLY", "EVENT_ONLY", "SPAN_AND_EVENT"])
 EVENT = "gen_ai.client.inference.operation.details"
@@ -85,10 +87,82 @@ async def test_an_event_of_a_call_that_fails(mode: str) -> None:
 
     with pytest.raises(LookupError):
         await ask(chain(spans, model), mode, "question")
-    (event,) = spans.events()
+    event, failure = spans.events()
+    assert failure.event_name == "gen_ai.client.operation.exception"
     assert event.attributes["error.type"] == "LookupError"
     assert "gen_ai.output.messages" not in event.attributes
     assert CANARY not in spans.text()
+
+
+@MODES
+@CAPTURES
+async def test_a_failed_model_call_is_an_event_with_its_type_and_no_more_unless_that_is_wanted(
+    mode: str, capture: Any
+) -> None:
+    async def model(request: ChatRequest) -> str:
+        raise LookupError(CANARY)
+
+    for record in (False, True):
+        spans = Spans(events=True, capture_content=capture, record_exceptions=record)
+        with pytest.raises(LookupError):
+            await ask(chain(spans, model), mode, "question")
+        (event,) = [event for event in spans.events() if event.event_name == "gen_ai.client.operation.exception"]
+        assert (event.severity_number, event.span_id) == (SeverityNumber.WARN, spans.named("chat model").context.span_id)
+        told = dict(event.attributes)
+        assert told.pop("exception.type") == "LookupError"
+        assert set(told) == ({"exception.message", "exception.stacktrace"} if record else set())
+        assert (CANARY in spans.text()) is record
+
+
+@MODES
+async def test_a_model_call_that_was_left_is_no_failure(mode: str) -> None:
+    spans = Spans(events=True)
+    with anyio.move_on_after(0.01):
+        await ask(chain(spans, Endless()), mode)
+    assert spans.outcomes()["chat endless"] == "cancelled"
+    assert spans.events() == []
+
+
+@MODES
+async def test_of_a_long_conversation_the_newest_messages_are_told(mode: str) -> None:
+    spans = Spans(capture_content="SPAN_AND_EVENT", events=True, content_limit=1000)
+    pairs = [(UserMessage(f"q{place} " + "x" * 700), AssistantMessage(f"a{place} " + "y" * 700)) for place in range(500)]
+    history = (SystemMessage("be brief"), *(message for pair in pairs for message in pair), UserMessage("now?"))
+    await ask(chain(spans), mode, history)
+    for name in ("chat words", "advisor_chain demo"):
+        marker, *kept = checked(spans.told(name))["gen_ai.input.messages"]
+        assert 18 < len(kept) < 24  # 16 texts of the limit
+        assert marker == {
+            "role": "system",
+            "parts": [{"type": "text", "content": f"… [cut: {1001 - len(kept)} earlier messages]"}],
+        }
+        assert kept[-1]["parts"][0]["content"] == "now?"
+        assert kept[-2]["parts"][0]["content"].startswith("a499 ")
+    check_structured(dict(spans.events()[0].attributes))
+    assert max(len(str(value)) for span in spans.all() for value in (span.attributes or {}).values()) < 20_000
+    assert {spans.told(f"advisor {name}")["input.value"] for name in ("a", "upper", "b")} == {"now?"}
+
+
+@MODES
+async def test_what_is_new_to_an_advisor_in_a_round_of_tools_is_what_came_after_the_answer(mode: str) -> None:
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "there"
+
+    spans = Spans(capture_content="SPAN_ONLY")
+    model = ScriptedModel(asks(("k1", "look", "{}")), "done")
+    asked = AdvisorChain(model, [ToolCallingAdvisor([look]), Hooks("in", 0)], telemetry=spans.telemetry)
+    await ask(asked, mode, (UserMessage("one"), AssistantMessage("two"), UserMessage("three")))
+    first, second = (dict(span.attributes or {}) for span in spans.many("advisor in"))
+    assert first["input.value"] == "three"
+    (result,) = json.loads(second["input.value"])
+    assert result == {"role": "tool", "parts": [{"type": "tool_call_response", "id": "k1", "response": "there"}]}
+
+
+def test_what_is_new_in_a_prompt_that_ends_with_an_answer_is_that() -> None:
+    told = Capture(100).input_value((UserMessage("one"), AssistantMessage("two, and")))
+    assert [message["role"] for message in json.loads(told["input.value"])] == ["user", "assistant"]
 
 
 @MODES
@@ -131,8 +205,7 @@ async def test_an_advisor_tells_what_came_to_it_and_what_left_it(mode: str) -> N
     history = (UserMessage("one"), AssistantMessage("two"), UserMessage("three"))
     await ask(chain(spans), mode, history)
     told = spans.told("advisor b")
-    assert told["input.mime_type"] == "application/json"
-    assert [message["role"] for message in json.loads(told["input.value"])] == ["user", "assistant", "user"]
+    assert (told["input.value"], told["input.mime_type"]) == ("three", "text/plain")  # what is new to it
     assert told["output.value"] == "one two"
     assert spans.told("advisor upper")["output.value"] == "ONE TWO"
 

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from opentelemetry import baggage
 from opentelemetry import context as otel_context
 from opentelemetry import trace as otel_trace
 from opentelemetry.trace import StatusCode
@@ -253,3 +254,125 @@ async def test_an_advisor_that_leaves_what_lies_inside_half_read_without_closing
         "advisor in": left,
         inside[2].strip(): left,
     }
+
+
+class Attaching(BaseAdvisor):
+    """Attaches baggage in one of its hooks, as for the headers of a provider's SDK, and notes what is there in all."""
+
+    name, order = "attaching", 1
+
+    def __init__(self, where: str, seen: list[tuple[str, object]]) -> None:
+        self.where = where
+        self.seen = seen
+
+    def comes(self, hook: str) -> None:
+        self.seen.append((f"{self.name} {hook}", baggage.get_baggage("tenant")))
+        if hook == self.where:
+            otel_context.attach(baggage.set_baggage("tenant", "t1"))
+
+    def before(self, request: ChatRequest) -> ChatRequest:
+        self.comes("before")
+        return request
+
+    def transform(self, request: ChatRequest) -> None:
+        self.comes("transform")
+
+    def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+        self.comes("after")
+        return response
+
+    def done(self, request: ChatRequest, outcome: Outcome) -> None:
+        self.comes("done")
+
+
+class AttachingAsync(Attaching):
+    async def before(self, request: ChatRequest) -> ChatRequest:  # type: ignore[override]
+        await anyio.lowlevel.checkpoint()
+        return super().before(request)
+
+    async def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:  # type: ignore[override]
+        await anyio.lowlevel.checkpoint()
+        return super().after(request, response)
+
+    async def done(self, request: ChatRequest, outcome: Outcome) -> None:  # type: ignore[override]
+        await anyio.lowlevel.checkpoint()
+        super().done(request, outcome)
+
+
+class Inside(Attaching):
+    name, order = "inside", 8
+
+
+class AttachingAround(AroundAdvisor):
+    name, order = "around", 1
+
+    async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
+        otel_context.attach(baggage.set_baggage("tenant", "t1"))
+        async with aclosing(next(request)) as items:
+            async for item in items:
+                yield item
+
+
+@MODES
+@pytest.mark.parametrize("between", [True, False], ids=["around between", "hooks only"])
+@pytest.mark.parametrize("model_span", [True, False], ids=["model span", "no model span"])
+@pytest.mark.parametrize("where", ["before", "transform", "after", "done", "before, async", "after, async", "around"])
+async def test_what_a_hook_attaches_is_seen_inside_of_it_recorded_or_not(
+    mode: str, where: str, model_span: bool, between: bool
+) -> None:
+    """And after it in the same advisor; recorded, it goes no further out, nor to who asked."""
+
+    async def seen_with(telemetry: Any) -> list[tuple[str, object]]:
+        seen: list[tuple[str, object]] = []
+
+        async def model(request: ChatRequest) -> AsyncGenerator[str, None]:
+            seen.append(("model", baggage.get_baggage("tenant")))
+            yield "fine"
+
+        kind = AttachingAsync if "async" in where else Attaching
+        outer = AttachingAround() if where == "around" else kind(where.partition(",")[0], seen)
+        advisors = [outer, *([Times(1)] if between else []), Inside("", seen)]
+
+        async def run() -> None:  # in a context of its own
+            await ask(AdvisorChain(model, advisors, telemetry=telemetry), mode)
+            if telemetry is not None:
+                assert baggage.get_baggage("tenant") is None
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+        return seen
+
+    recorded = await seen_with(Spans(model_span=model_span).telemetry)
+    assert recorded == await seen_with(None)
+    assert dict(recorded)["model"] == (None if where[:5] in ("after", "done") else "t1")
+
+
+async def test_a_context_that_before_attached_and_done_detached_leaves_nothing(spans: Spans) -> None:
+    class Attached(BaseAdvisor):
+        def before(self, request: ChatRequest) -> ChatRequest:
+            token = otel_context.attach(baggage.set_baggage("tenant", "t1"))
+            return request.replace(local={self.name: token})
+
+        def done(self, request: ChatRequest, outcome: Outcome) -> None:
+            otel_context.detach(request.local[self.name])
+
+    await AdvisorChain(words, [Attached(), Hooks("in", 1)], telemetry=spans.telemetry).call("q")
+    assert baggage.get_baggage("tenant") is None
+
+
+async def test_a_span_that_before_opened_holds_what_is_inside(spans: Spans) -> None:
+    tracer = spans.provider.get_tracer("mine")
+
+    class Opening(BaseAdvisor):
+        name = "opening"
+
+        def before(self, request: ChatRequest) -> ChatRequest:
+            self.span = tracer.start_span("mine")
+            otel_context.attach(otel_trace.set_span_in_context(self.span))
+            return request
+
+        def done(self, request: ChatRequest, outcome: Outcome) -> None:
+            self.span.end()
+
+    await AdvisorChain(words, [Opening(), Hooks("in", 1)], telemetry=spans.telemetry).call("q")
+    assert spans.tree() == ["advisor_chain chain", "  advisor opening", "    mine", "      advisor in", "        chat words"]

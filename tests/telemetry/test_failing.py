@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,20 @@ from opentelemetry import trace as otel_trace
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
-from advisorchain import AdvisorChain, BaseAdvisor, ChatChunk, ChatRequest, Outcome, Telemetry, ToolCallChunk, Usage
+from advisorchain import (
+    AdvisorChain,
+    BaseAdvisor,
+    ChatChunk,
+    ChatRequest,
+    ChatResponse,
+    Outcome,
+    Telemetry,
+    ToolCallChunk,
+    Usage,
+)
 from advisorchain._telemetry.content import Capture
 from advisorchain.advisors import ToolCallingAdvisor
+from advisorchain.errors import StreamTextWarning
 from advisorchain.testing import ScriptedModel
 from advisorchain.tools import tool
 
@@ -266,3 +278,17 @@ async def test_a_recorded_call_leaves_nothing_for_the_garbage_collector(spans: S
         assert left <= gc.collect()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "not recorded"])
+async def test_a_warning_points_at_who_reads_the_stream(spans: Spans, recorded: bool) -> None:
+    class Late(BaseAdvisor):
+        name = "late"
+
+        def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+            return response.replace(message="something else")
+
+    asked = AdvisorChain(words, [Times(1), Late()], telemetry=spans.telemetry if recorded else None)
+    with pytest.warns(StreamTextWarning) as warned:
+        await ask(asked, "stream")
+    assert [Path(each.filename).name for each in warned] == ["_spans.py"]  # where `ask` is

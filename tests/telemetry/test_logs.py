@@ -15,6 +15,7 @@ import structlog
 
 from advisorchain import AdvisorChain, BaseAdvisor, ChatChunk, ChatRequest, Outcome, Usage
 from advisorchain.advisors import LoggingAdvisor
+from advisorchain.errors import CallTimeoutError
 from advisorchain.telemetry import add_trace_ids
 
 from ._spans import CANARY, MODES, Answering, Endless, Hooks, Spans, ask, chain, words
@@ -119,8 +120,10 @@ async def test_the_log_says_how_a_turn_ended(mode: str, caplog: pytest.LogCaptur
     with anyio.CancelScope() as scope:
         scope.cancel()
         await ask(AdvisorChain(Endless()), mode)
+    with pytest.raises(CallTimeoutError):
+        await ask(AdvisorChain(Endless()), mode, timeout=0.01)
     records = [record for record in caplog.records if record.name == "advisorchain"]
-    expected = ["error", "cancelled"] if mode == "call" else ["error", "closed", "cancelled"]
+    expected = ["error", "cancelled", "error"] if mode == "call" else ["error", "closed", "cancelled", "error"]
     assert [record.__dict__["outcome"] for record in records] == expected
     assert all(record.__dict__["stream"] is (mode == "stream") and record.__dict__["duration"] >= 0 for record in records)
     assert CANARY not in str([record.__dict__ for record in records])

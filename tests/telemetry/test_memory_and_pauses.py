@@ -8,12 +8,12 @@ import pytest
 from opentelemetry.trace import SpanKind
 
 from advisorchain import AdvisorChain, ChatClient
+from advisorchain._telemetry.recorder import linked
 from advisorchain.advisors import MessageChatMemoryAdvisor, ToolCallingAdvisor
 from advisorchain.advisors.tool_calling import ToolPause
 from advisorchain.errors import StorageError
 from advisorchain.memory import ChatMemory
 from advisorchain.memory.repositories.in_memory import InMemoryChatMemoryRepository
-from advisorchain.telemetry import linked
 from advisorchain.testing import ScriptedModel
 from advisorchain.tools import tool
 

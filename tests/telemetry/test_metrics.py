@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import anyio
 import pytest
 from opentelemetry.sdk.metrics import AlwaysOnExemplarFilter, MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from advisorchain import AdvisorChain, ChatChunk, ChatRequest, Telemetry, Usage, conventions
+from advisorchain import (
+    AdvisorChain,
+    BaseAdvisor,
+    ChatChunk,
+    ChatOptions,
+    ChatRequest,
+    Telemetry,
+    TextTransform,
+    Usage,
+    conventions,
+)
 from advisorchain.advisors import ToolCallingAdvisor
 from advisorchain.testing import ScriptedModel
 from advisorchain.tools import tool
 
 from ..advisors._tool_scripts import asks
 from ._spans import MODES, Endless, Hooks, Spans, Times, ask, chain
+from ._time import Time
 
 SECONDS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92]
 TOKENS = [1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864]
@@ -47,13 +57,14 @@ async def test_a_chain_and_its_advisors_are_measured(spans: Spans, mode: str) ->
     advisors = by(spans.points("advisorchain.advisor.duration"), "advisorchain.advisor.name")
     assert set(advisors) == {"a", "upper", "b"}
     assert dict(advisors["a"].attributes) == {
+        "advisorchain.chain.name": "demo",
         "advisorchain.advisor.name": "a",
         "advisorchain.stream": stream,
         "advisorchain.outcome": "ok",
     }
     assert list(advisors["a"].explicit_bounds) == SECONDS
     own = by(spans.points("advisorchain.advisor.self_duration"), "advisorchain.advisor.name")
-    assert set(own["a"].attributes) == {"advisorchain.advisor.name", "advisorchain.stream"}
+    assert set(own["a"].attributes) == {"advisorchain.chain.name", "advisorchain.advisor.name", "advisorchain.stream"}
     assert list(own["a"].explicit_bounds) == [0.0001 * 4**power for power in range(10)]
     assert own["a"].sum <= advisors["a"].sum
 
@@ -135,13 +146,50 @@ async def test_a_stream_that_is_left_is_measured_once(spans: Spans) -> None:
 
 
 @MODES
-async def test_tools_and_agents_are_measured(mode: str) -> None:
+async def test_the_time_of_a_chunk_is_the_models_alone(spans: Spans, mode: str, time: Time) -> None:
+    async def slow(request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
+        for _ in range(4):
+            time.passes(1)
+            yield ChatChunk("word ")
+
+    class Slow(BaseAdvisor):
+        name = "slow"
+
+        def transform(self, request: ChatRequest) -> TextTransform:
+            return _SlowText()
+
+    class _SlowText:
+        def feed(self, text: str) -> str:
+            time.passes(8)
+            return text
+
+        def flush(self) -> str:
+            return ""
+
+    asked = AdvisorChain(slow, [Slow(), Times(1)], telemetry=spans.telemetry)
+    if mode == "call":
+        await asked.call("q")
+        assert spans.points("gen_ai.client.operation.time_per_output_chunk") == []
+        return
+    async with asked.stream("q") as stream:
+        async for _ in stream:
+            time.passes(64)
+    (point,) = spans.points("gen_ai.client.operation.time_per_output_chunk")
+    assert (point.count, point.sum) == (3, 3)
+    (point,) = spans.points("gen_ai.client.operation.time_to_first_chunk")
+    assert (point.count, point.sum) == (1, 1)
+    (point,) = spans.points("gen_ai.client.operation.duration")  # until it was fully received
+    assert point.sum == 4 * (1 + 8 + 64)
+
+
+@MODES
+async def test_tools_and_agents_are_measured(mode: str, time: Time) -> None:
     spans = Spans(metrics=True, agent_name="support")
 
     @tool
     async def look() -> str:
         """Look."""
-        await anyio.sleep(0.01)
+        time.passes(2)
         return "seen"
 
     @tool
@@ -155,11 +203,33 @@ async def test_tools_and_agents_are_measured(mode: str) -> None:
     told = {"gen_ai.tool.type": "function", "gen_ai.agent.name": "support"}
     assert dict(points["look"].attributes) == {"gen_ai.tool.name": "look", **told}
     assert dict(points["breaks"].attributes) == {"gen_ai.tool.name": "breaks", **told, "error.type": "LookupError"}
-    assert points["look"].sum >= 0.009
+    assert points["look"].sum == 2
     assert list(points["look"].explicit_bounds) == SECONDS
     (point,) = spans.points("gen_ai.invoke_agent.duration")
-    assert dict(point.attributes) == {"gen_ai.agent.name": "support"}
+    assert dict(point.attributes) == {"gen_ai.agent.name": "support", "gen_ai.request.model": "scripted"}
     assert list(point.explicit_bounds) == list(conventions.AGENT_SECONDS)
+    for name in ("inference_calls", "tool_calls"):
+        (point,) = spans.points(f"gen_ai.invoke_agent.{name}")
+        assert (point.count, point.sum, dict(point.attributes)) == (1, 2, {"gen_ai.agent.name": "support"})
+        assert list(point.explicit_bounds) == [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+@MODES
+@pytest.mark.parametrize("model_span", [True, False])
+async def test_an_agents_model_calls_are_counted_whoever_tells_of_them(mode: str, model_span: bool) -> None:
+    spans = Spans(metrics=True, agent_name="support", model_span=model_span)
+    await ask(AdvisorChain(words_of(2), [Times(3)], telemetry=spans.telemetry), mode, options=ChatOptions(model="m-2"))
+    (point,) = spans.points("gen_ai.invoke_agent.inference_calls")
+    assert point.sum == 3
+    (point,) = spans.points("gen_ai.invoke_agent.tool_calls")
+    assert point.sum == 0
+    (point,) = spans.points("gen_ai.invoke_agent.duration")
+    assert point.attributes["gen_ai.request.model"] == "m-2"
+
+
+async def test_a_chain_that_is_no_agent_has_no_agents_metrics(spans: Spans) -> None:
+    await chain(spans).call("q")
+    assert [name for name in spans.metrics() if "invoke_agent" in name] == []
 
 
 @MODES

@@ -140,11 +140,11 @@ async def test_other_instrumentations_see_that_the_call_is_recorded_already(
     asked = AdvisorChain(model, [Hooks("a")], telemetry=spans.telemetry)
     await ask(asked, mode)
     assert seen == [True, None]
-    loaded.InferenceData = InferenceData  # type: ignore[attr-defined]
+    loaded.InferenceData = InferenceData
     monkeypatch.setitem(sys.modules, conventions.UTIL_GENAI_MODULE, loaded)
     await ask(asked, mode)
     assert isinstance(seen[-1], InferenceData)
-    loaded.InferenceData = lambda: 1 / 0  # type: ignore[attr-defined]
+    loaded.InferenceData = lambda: 1 / 0
     await ask(asked, mode)
     assert seen[-2:] == [True, None]
     assert otel_context.get_value(conventions.OPENLLMETRY_SUPPRESS) is None

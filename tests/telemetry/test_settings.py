@@ -271,13 +271,47 @@ def test_where_otel_keeps_its_providers_elsewhere_they_are_found_all_the_same() 
         + """
 import importlib, structlog
 from opentelemetry import metrics as metrics_api
-import advisorchain.telemetry as telemetry
-public = telemetry._wanted_in_public
-print(public(), telemetry._global_providers_in_public())
+from advisorchain._telemetry import providers
+public = providers._wanted_in_public
+print(public(), providers._in_public())
 trace.set_tracer_provider(provider)
 metrics_api.set_meter_provider(MeterProvider([InMemoryMetricReader()]))
-found = telemetry._global_providers_in_public()
+found = providers._in_public()
 print(public(), [type(each).__name__ for each in found])
 """
     )
     assert told.splitlines() == ["False (None, None, None)", "True ['TracerProvider', 'MeterProvider', 'NoneType']"]
+
+
+NAMED = """
+import anyio
+from advisorchain import AdvisorChain
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+async def model(request):
+    return "fine"
+
+chain = AdvisorChain(model)
+"""
+
+
+def test_importing_and_building_leave_it_to_the_application_to_set_its_provider() -> None:
+    told = run(
+        NAMED + "own = TracerProvider()\ntrace.set_tracer_provider(own)\nprint(trace.get_tracer_provider() is own)",
+        OTEL_PYTHON_TRACER_PROVIDER="sdk_tracer_provider",
+    )
+    assert told == "True"
+
+
+def test_a_provider_that_the_environment_names_is_made_by_the_first_call() -> None:
+    told = run(
+        NAMED
+        + """
+print(type(trace._TRACER_PROVIDER).__name__)
+anyio.run(chain.call, "hi")
+print(type(trace._TRACER_PROVIDER).__name__, chain._telemetry.recorder() is not None)
+""",
+        OTEL_PYTHON_TRACER_PROVIDER="sdk_tracer_provider",
+    )
+    assert told.splitlines() == ["NoneType", "TracerProvider True"]

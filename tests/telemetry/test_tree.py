@@ -37,6 +37,7 @@ from advisorchain.tools import tool
 
 from ..advisors._tool_scripts import asks
 from ._spans import MODES, Answering, Hooks, Spans, Times, Upper, ask, chain, words
+from ._time import Time
 
 TREE = ["advisor_chain demo", "  advisor a", "    advisor upper", "      advisor b", "        chat words"]
 
@@ -92,7 +93,7 @@ def test_the_span_tree_of_a_synchronous_client_is_the_same(
                     assert "".join(chunk.text for chunk in stream) == "ONE TWO"
         asked = client.chain
     assert spans.tree() == ["request", *(f"  {line}" for line in TREE)]
-    spans.exporter._finished_spans = [span for span in spans.all() if span.name != "request"]  # type: ignore[assignment]
+    spans.exporter._finished_spans = [span for span in spans.all() if span.name != "request"]
     check_is_described(spans, asked, stream=mode == "stream")
 
 
@@ -203,34 +204,127 @@ async def test_what_an_advisor_changed_is_told(spans: Spans, mode: str) -> None:
 
 
 @MODES
-async def test_the_time_of_an_advisor_itself_is_without_what_lies_inside(spans: Spans, mode: str) -> None:
+async def test_the_time_of_an_advisor_itself_is_without_what_lies_inside(spans: Spans, mode: str, time: Time) -> None:
     class Slow(AroundAdvisor):
         name, order = "slow", 3
 
         async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
-            with anyio.CancelScope():
-                await anyio.sleep(0.05)
+            time.passes(1)
             async for item in next(request):
                 yield item
+            time.passes(2)
 
-    class SlowAfter(BaseAdvisor):
-        name, order = "after", 4
+    class SlowDone(BaseAdvisor):
+        name, order = "done", 4
 
         async def done(self, request: ChatRequest, outcome: Outcome) -> None:
-            await anyio.sleep(0.05)
+            time.passes(4)
 
-    await ask(AdvisorChain(words, [Hooks("out", 1), Slow(), SlowAfter(), Hooks("in", 5)], telemetry=spans.telemetry), mode)
-    own = {}
-    for name in ("out", "slow", "after", "in"):
-        span = spans.named(f"advisor {name}")
-        own[name] = float(str((span.attributes or {})["advisorchain.advisor.self_duration"]))
-        assert 0 <= own[name] <= ((span.end_time or 0) - (span.start_time or 0)) / 1e9 + 0.001
-    assert min(own["slow"], own["after"]) > 0.03 > max(own["out"], own["in"])
-    whole = spans.named("advisor_chain chain")
-    assert sum(own.values()) <= ((whole.end_time or 0) - (whole.start_time or 0)) / 1e9
+    async def slow(request: ChatRequest) -> AsyncGenerator[str, None]:
+        time.passes(8)
+        yield "slow"
+
+    advisors = [Hooks("out", 1), Slow(), SlowDone(), Hooks("in", 5)]
+    await ask(AdvisorChain(slow, advisors, telemetry=spans.telemetry), mode)
+    own = {
+        name: spans.told(f"advisor {name}")["advisorchain.advisor.self_duration"] for name in ("out", "slow", "done", "in")
+    }
+    assert own == {"out": 0, "slow": 3, "done": 4, "in": 0}
+    whole = {span.name: (span.end_time or 0) - (span.start_time or 0) for span in spans.all()}
+    assert [whole[f"advisor {name}"] / 1e9 for name in ("out", "slow", "done", "in")] == [15, 15, 12, 8]
 
 
-async def test_time_that_two_answers_are_awaited_at_once_counts_once(spans: Spans) -> None:
+class Timed(BaseAdvisor):
+    """All four hooks, each of which takes its time; `failing` is one that raises, when it has."""
+
+    name, order = "timed", 1
+
+    def __init__(self, time: Time, failing: str | None = None) -> None:
+        self.time = time
+        self.failing = failing
+
+    def takes(self, hook: str, seconds: float) -> None:
+        self.time.passes(seconds)
+        if hook == self.failing:
+            raise LookupError
+
+    def before(self, request: ChatRequest) -> ChatRequest:
+        self.takes("before", 1)
+        return request
+
+    def transform(self, request: ChatRequest) -> TextTransform:
+        self.takes("transform", 2)
+        return _TimedText(self)
+
+    def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
+        self.takes("after", 16)
+        return response
+
+    def done(self, request: ChatRequest, outcome: Outcome) -> None:
+        self.takes("done", 32)
+
+
+class TimedAsync(Timed):
+    async def before(self, request: ChatRequest) -> ChatRequest:  # type: ignore[override]
+        return super().before(request)
+
+    async def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:  # type: ignore[override]
+        return super().after(request, response)
+
+    async def done(self, request: ChatRequest, outcome: Outcome) -> None:  # type: ignore[override]
+        super().done(request, outcome)
+
+
+class _TimedText:
+    def __init__(self, advisor: Timed) -> None:
+        self.advisor = advisor
+
+    def feed(self, text: str) -> str:
+        self.advisor.takes("feed", 4)
+        return text
+
+    def flush(self) -> str:
+        self.advisor.takes("flush", 8)
+        return ""
+
+
+def hooks_of(spans: Spans, name: str) -> dict[str, float]:
+    """What the span of an advisor tells of its hooks."""
+    told = {key.removeprefix("advisorchain.advisor."): value for key, value in spans.told(f"advisor {name}").items()}
+    return {key.removesuffix("_duration"): value for key, value in told.items() if key.endswith("_duration")}
+
+
+@MODES
+@pytest.mark.parametrize("kind", [Timed, TimedAsync])
+async def test_each_hook_tells_its_time_and_they_sum_to_the_advisors_own(
+    spans: Spans, mode: str, time: Time, kind: type[Timed]
+) -> None:
+    advisors = [kind(time), Answering(), Hooks("never", 9)]
+    await ask(AdvisorChain(words, [kind(time), Hooks("plain", 2)], telemetry=spans.telemetry), mode)
+    fed = 1 if mode == "call" else 2  # pieces of text
+    hooks = {"before": 1, "transform": 2 + 4 * fed + 8, "after": 16, "done": 32}
+    assert hooks_of(spans, "timed") == {**hooks, "self": sum(hooks.values())}
+    assert hooks_of(spans, "plain") == {"before": 0, "after": 0, "self": 0}
+    assert "advisorchain.advisor.failed_hook" not in spans.told("advisor timed")
+    spans.exporter.clear()
+    await ask(AdvisorChain(words, advisors, telemetry=spans.telemetry), mode)
+    assert hooks_of(spans, "answering") == {"before": 0, "self": 0}
+
+
+@MODES
+@pytest.mark.parametrize("kind", [Timed, TimedAsync])
+@pytest.mark.parametrize("failing", ["before", "transform", "feed", "flush", "after", "done"])
+async def test_the_hook_that_failed_is_told(spans: Spans, mode: str, time: Time, kind: type[Timed], failing: str) -> None:
+    asked = AdvisorChain(words, [Hooks("out"), kind(time, failing), Hooks("in", 2)], telemetry=spans.telemetry)
+    with pytest.raises(LookupError):
+        await ask(asked, mode)
+    told = spans.told("advisor timed")
+    assert told["advisorchain.advisor.failed_hook"] == ("transform" if failing in ("feed", "flush") else failing)
+    assert sum(hooks_of(spans, "timed").values()) == 2 * told["advisorchain.advisor.self_duration"]
+    assert "advisorchain.advisor.failed_hook" not in spans.told("advisor out")
+
+
+async def test_time_that_two_answers_are_awaited_at_once_counts_once(spans: Spans, time: Time) -> None:
     class Both:
         name, order = "both", 1
 
@@ -243,52 +337,64 @@ async def test_time_that_two_answers_are_awaited_at_once_counts_once(spans: Span
             async with anyio.create_task_group() as group:
                 group.start_soon(one)
                 group.start_soon(one)
-            await anyio.sleep(0.03)
+            time.passes(1)
             return answers[0]
 
+    asked: list[anyio.Event] = []
+
     async def slow(request: ChatRequest) -> str:
-        await anyio.sleep(0.06)
+        asked.append(anyio.Event())
+        if len(asked) == 2:  # both wait now
+            time.passes(4)
+            for event in asked:
+                event.set()
+        await asked[0].wait()
         return "slow"
 
     await AdvisorChain(slow, [Both()], telemetry=spans.telemetry).call("q")
     told = spans.told("advisor both")
     assert told["advisorchain.advisor.next_calls"] == 2
-    assert told["advisorchain.advisor.self_duration"] > 0.02
+    assert told["advisorchain.advisor.self_duration"] == 1
     assert {span.parent.span_id for span in spans.many("chat slow") if span.parent} == {
         spans.named("advisor both").context.span_id
     }
 
 
-async def test_the_time_of_a_slow_reader_is_told_apart_from_the_models(spans: Spans) -> None:
+async def test_the_time_of_a_slow_reader_is_told_apart_from_the_models(spans: Spans, time: Time) -> None:
     async def slow(request: ChatRequest) -> AsyncGenerator[ChatChunk, None]:
         for _ in range(3):
-            await anyio.sleep(0.02)
+            time.passes(1)
             yield ChatChunk("word ")
 
-    asked = AdvisorChain(slow, [Hooks("a"), Times(1)], telemetry=spans.telemetry)
-    async with asked.stream("q") as stream:
+    class Out(Times):
+        async def around(self, request: ChatRequest, next: Next) -> AsyncGenerator[StreamItem, None]:
+            async for item in next(request):
+                time.passes(2)
+                yield item
+
+    advisors = [Hooks("a"), Out(1, "out", 1), Times(1)]
+    async with AdvisorChain(slow, advisors, telemetry=spans.telemetry).stream("q") as stream:
         async for _ in stream:
-            await anyio.sleep(0.03)
-    whole, model = spans.named("advisor_chain chain"), spans.told("chat slow")
-    read = float(spans.told("advisor_chain chain")["advisorchain.stream.reader_duration"])
-    assert read >= 0.09 * 0.9
-    assert model["advisorchain.stream.awaited_duration"] >= 0.06 * 0.9
-    took = ((whole.end_time or 0) - (whole.start_time or 0)) / 1e9
-    assert read + model["advisorchain.stream.awaited_duration"] <= took + 0.001
+            time.passes(4)
+    whole = spans.named("advisor_chain chain")
+    assert spans.told("advisor_chain chain")["advisorchain.stream.reader_duration"] == 12
+    awaited = {name: spans.told(name)["advisorchain.stream.awaited_duration"] for name in ("chat slow", "advisor times")}
+    assert awaited == {"chat slow": 3, "advisor times": 3}
+    assert spans.told("advisor out")["advisorchain.stream.awaited_duration"] == 11  # with the response
+    assert ((whole.end_time or 0) - (whole.start_time or 0)) / 1e9 == 23
     [found] = trees(as_span(span) for span in spans.all())
     own = {node.span.name: node.own for node in found.walk() if node.span is not None}
-    assert found.reader == pytest.approx(read)
-    assert sum(own.values()) + found.reader <= found.seconds + 0.002
-    assert own["chat slow"] == pytest.approx(model["advisorchain.stream.awaited_duration"])
+    assert own == {"advisor_chain chain": 0, "advisor a": 0, "advisor out": 8, "advisor times": 0, "chat slow": 3}
+    assert (found.reader, found.seconds) == (12, 23)
 
 
-async def test_a_reader_that_leaves_late_has_read_until_then(spans: Spans) -> None:
+async def test_a_reader_that_leaves_late_has_read_until_then(spans: Spans, time: Time) -> None:
     async with AdvisorChain(words, telemetry=spans.telemetry).stream("q") as stream:
         async for _ in stream:
-            await anyio.sleep(0.03)
+            time.passes(3)
             break
     told = spans.told("advisor_chain chain")
-    assert (told["advisorchain.outcome"], told["advisorchain.stream.reader_duration"] >= 0.027) == ("closed", True)
+    assert (told["advisorchain.outcome"], told["advisorchain.stream.reader_duration"]) == ("closed", 3)
 
 
 async def test_a_call_has_no_reader(spans: Spans) -> None:
@@ -378,6 +484,7 @@ async def test_a_chain_may_be_an_agent(mode: str) -> None:
     assert root["gen_ai.operation.name"] == "invoke_agent"
     assert root["openinference.span.kind"] == "AGENT"
     assert root["advisorchain.chain.name"] == "demo"
+    assert root["gen_ai.request.model"] == "words"
     assert {(span.attributes or {})["gen_ai.agent.name"] for span in spans.all()} == {"support"}
 
 

@@ -176,7 +176,7 @@ async def test_a_stream_that_was_left_and_one_that_was_cancelled() -> None:
     chain = AdvisorChain(sleeping, [Named("a"), Twice()], telemetry=recorded.telemetry)
     with pytest.raises(TimeoutError):
         await chain.call("hi", timeout=0.01)
-    assert_trace(recorded.spans, chain, outcome="cancelled")
+    assert_trace(recorded.spans, chain, outcome="error", outcomes={"a": "cancelled"})
 
 
 async def test_concurrent_calls_are_told_apart() -> None:

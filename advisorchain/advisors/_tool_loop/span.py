@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from advisorchain import conventions as names
+from advisorchain._telemetry.clock import Clock
 from advisorchain._telemetry.operation import Operation
-from advisorchain._telemetry.recorder import Clock
 from advisorchain.messages import ToolCall, ToolMessage
 from advisorchain.options import ToolDefinition
 
@@ -29,15 +29,17 @@ class ToolSpan(Operation):
 
     def __enter__(self) -> ToolSpan:
         super().__enter__()
+        if self.recording is not None:
+            self.recording.tool_calls += 1
         if (capture := self._capture()) is not None:
-            self.tell(TOOL_ARGUMENTS=capture.cut(self._call.arguments))
+            self._told[names.TOOL_ARGUMENTS] = capture.cut(self._call.arguments)
         return self
 
     def gave(self, result: ToolMessage) -> ToolMessage:
         """What the model is told; gives it back."""
         if (capture := self._capture()) is not None:
             try:
-                self.tell(TOOL_RESULT=capture.tool_result(result))
+                self._told[names.TOOL_RESULT] = capture.tool_result(result)
             except Exception as error:
                 assert self.recording is not None
                 self.recording.recorder.failed("content", error)
