@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, get_args
 
 from advisorchain._chain.steps import Step, seen_inside
+from advisorchain.marks import StreamEffect
 
-__all__ = ["AdvisorRow", "StreamEffect", "described", "effects", "may_answer", "printable"]
-
-StreamEffect: TypeAlias = Literal["observe", "change", "hold back", "cut short"]
+__all__ = ["AdvisorRow", "described", "effects", "may_answer", "printable"]
 
 _WORDS: Final[tuple[StreamEffect, ...]] = get_args(StreamEffect)
 _EFFECTS: Final[tuple[StreamEffect, ...]] = _WORDS[1:]
 _A_REQUEST: Final = re.compile(r"(?:\w+\.)*ChatRequest")
-# Controls, lone surrogates and what is no character at all; and what turns the direction of a line around.
-_UNSHOWN: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+# Controls, but for what ends a line or a cell; lone surrogates, and what is no character; and what is not seen, some of
+# which turns a line around. What joins letters and emojis stays (U+200C, U+200D), and so do signs of Arabic that are seen.
+_STEERS: Final = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e007f"
 )
+_UNSHOWN: Final = re.compile(f"[{_STEERS}]")
+_UNSHOWN_IN_LINE: Final = re.compile(f"[\t\n{_STEERS}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,9 @@ def may_answer(step: Step) -> bool | None:
     return False if _A_REQUEST.fullmatch(text.strip("\"' ")) else None
 
 
-def printable(text: str) -> str:
-    """`text` on one line of whatever shows it, with `�` for what steers a terminal, or is no character."""
-    return _UNSHOWN.sub("�", text)
+def printable(text: str, *, breaks: bool = False) -> str:
+    """`text` on one line of whatever shows it, with `�` for what steers a terminal, is not seen, or is no character.
+
+    With `breaks`, line breaks and tabs stay.
+    """
+    return (_UNSHOWN if breaks else _UNSHOWN_IN_LINE).sub("�", text)

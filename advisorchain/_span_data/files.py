@@ -17,7 +17,7 @@ __all__ = ["SpanLines"]
 
 _NOTHING: Final = object()
 _OTHERS: Final = ("resourceMetrics", "resourceLogs")
-_TRIES: Final = 100  # at reading a document of several lines, which costs its length each time
+_TRIED: Final = 16_000_000  # characters read in vain for one document of several lines: each of its ends costs all of it
 
 
 class SpanLines:
@@ -63,11 +63,12 @@ class SpanLines:
 
     def _ended(self) -> Iterator[tuple[Any, int]]:
         """The document of several lines, if this was its end."""
-        document = _parsed("".join(self._begun))
-        self._tried += 1
+        text = "".join(self._begun)
+        document = _parsed(text)
+        self._tried += len(text)
         if document is not _NOTHING:
             yield document, self._begun_at
-        elif self._tried < _TRIES:
+        elif self._tried < _TRIED:
             return
         else:
             self._leave_out(self._begun_at)

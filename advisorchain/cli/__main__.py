@@ -28,7 +28,9 @@ def main() -> None:
 def _run() -> int | str | None:
     try:
         from advisorchain.cli.app import app  # here, so that a missing extra is told like every other error
+        from advisorchain.cli.text import reconfigured
 
+        reconfigured(sys.stdout, errors="replace")  # what is said and what is named may have letters that it has not
         try:
             app()
         finally:

@@ -34,10 +34,9 @@ class AnswerView:
         self._in_line = False
         self._calls = Fold()  # of the message that comes in
         self._told: set[int] = set()
-        self._repeats = pause is not None
-        earlier = () if pause is None else pause.earlier
-        self._old_rounds = sum(message.role == "assistant" for message in earlier)
-        self._old_results = frozenset(result.tool_call_id for result in ([] if pause is None else pause.results))
+        answers = () if pause is None else (*pause.earlier, pause.message)
+        self._old_answers = sum(message.role == "assistant" for message in answers)  # of the model, which are still to come
+        self._old_results = [result.tool_call_id for result in (() if pause is None else pause.results)]
 
     def show(self, chunk: ChatChunk) -> None:
         """Show a chunk, now."""
@@ -56,7 +55,7 @@ class AnswerView:
             self._tell_calls()
         elif any((piece.arguments or "").rstrip().endswith("}") for piece in chunk.tool_calls):
             self._tell_calls(only_whole=True)
-        if chunk.tool_result is not None and chunk.tool_result.tool_call_id not in self._old_results:
+        if chunk.tool_result is not None:
             self._tell_result(chunk.tool_result)
 
     def end(self) -> None:
@@ -66,12 +65,16 @@ class AnswerView:
             self._in_line = False
 
     def _is_old(self, chunk: ChatChunk) -> bool:
-        """Whether a stream that goes on repeats what was shown: up to the results of the answer that waited."""
-        if self._repeats and chunk.boundary == "round":
-            self._old_rounds -= 1
-        if chunk.tool_result is not None and self._old_rounds == 0:
-            self._repeats = False
-        return self._repeats
+        """Whether a stream that goes on repeats what was shown: up to the last answer, and of that one those results."""
+        if chunk.boundary == "round":
+            self._old_answers = max(0, self._old_answers - 1)
+        if chunk.tool_result is None or self._old_answers > 1:
+            return self._old_answers > 0
+        self._old_answers = 0
+        if chunk.tool_result.tool_call_id not in self._old_results:
+            return False
+        self._old_results.remove(chunk.tool_result.tool_call_id)  # another round may call by the same ids
+        return True
 
     def _begin_message(self) -> None:
         self.end()

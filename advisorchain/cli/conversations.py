@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeAlias, TypeVar
 
 import anyio
@@ -157,32 +158,30 @@ def prune(place: str | None, older_than: timedelta | None, prefix: str, *, dry_r
         False: the answer was no.
     """
     before = None if older_than is None else ago(older_than)
-
-    async def old(repository: ChatMemoryRepository) -> list[Conversation]:
-        if before is None:
-            return []
-        return [found async for found in listed(repository, prefix) if found.updated < before]
-
-    async def removed(repository: ChatMemoryRepository) -> int:
-        count = 0
-        while found := await repository.prune(before=before, prefix=prefix):
-            count += found
-        return count
-
-    candidates = run(place, old)
-    messages = sum(found.count for found in candidates)
-    told = f"{many(len(candidates), 'conversation')} with {many(messages, 'message')}"
-    since = "" if before is None else f", last used before {before.astimezone():%Y-%m-%d %H:%M}"
+    old = [] if before is None else run(place, partial(_unused, before, prefix))
+    told = f"{many(len(old), 'conversation')} with {many(sum(found.count for found in old), 'message')}"
+    told += "" if before is None else f", last used before {before.astimezone():%Y-%m-%d %H:%M}"
     if dry_run:
-        for line in [_HEADING, *map(_row, candidates)] if candidates else []:
-            print(line)
-        tell(f"would remove {told}{since}; and what has expired, which is shown nowhere")
-    elif candidates and ask is not None and not ask(f"Remove {told}{since}, for good?"):
+        if old:
+            print("\n".join([_HEADING, *map(_row, old)]))
+        tell(f"would remove {told}; and what has expired, which is shown nowhere")
+        return True
+    if old and ask is not None and not ask(f"Remove {told}, for good?"):
         tell("nothing was removed")
         return False
-    else:
-        tell(f"removed {many(run(place, removed), 'conversation')}")
+    tell(f"removed {many(run(place, partial(_removed, before, prefix)), 'conversation')}")
     return True
+
+
+async def _unused(since: datetime, prefix: str, repository: ChatMemoryRepository) -> list[Conversation]:
+    return [found async for found in listed(repository, prefix) if found.updated < since]
+
+
+async def _removed(before: datetime | None, prefix: str, repository: ChatMemoryRepository) -> int:
+    count = 0
+    while found := await repository.prune(before=before, prefix=prefix):
+        count += found
+    return count
 
 
 def run(place: str | None, work: Callable[[ChatMemoryRepository], Awaitable[T]], *, create: bool = False) -> T:

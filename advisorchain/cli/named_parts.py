@@ -9,8 +9,9 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +21,9 @@ from advisorchain.errors import ConfigurationError, MissingExtraError, StorageEr
 from advisorchain.memory.repository import ChatMemoryRepository
 from advisorchain.memory.urls import SCHEMES, open_repository
 
-__all__ = ["default_memory", "load_model", "load_part", "open_chain", "open_memory"]
+__all__ = ["default_memory", "load_model", "load_part", "open_chain", "open_memory", "users_code"]
 
+_NOTHING: Final = object()
 _SQLITE: Final = "sqlite:///"
 _LOGIN: Final = re.compile(
     r"(?![/.~]|[a-z]:[\\/]).*:.*@", re.IGNORECASE | re.DOTALL
@@ -176,13 +178,17 @@ def load_part(option: str, name: str, forms: str = "module:attr") -> Any:
     module_name, separator, path = name.partition(":")
     if not separator or not module_name or not path:
         raise ConfigurationError(f"`{option}` is `{name}`; give {forms}")
-    part = _import(option, module_name)
-    for step in path.split("."):
+    module = _import(option, module_name)
+    with users_code(f"`{option}` `{name}` cannot be made"):
         try:
-            part = getattr(part, step)
+            part = attrgetter(path)(module)
         except AttributeError:
-            raise ConfigurationError(f"`{option}` is `{name}`, but `{module_name}` has no `{path}`") from None
-    return _made(option, name, part) if isinstance(part, type) else part
+            part = _NOTHING
+        else:
+            part = part() if isinstance(part, type) else part
+    if part is _NOTHING:
+        raise ConfigurationError(f"`{option}` is `{name}`, but `{module_name}` has no `{path}`")
+    return part
 
 
 @asynccontextmanager
@@ -194,43 +200,48 @@ async def open_chain(option: str, name: str) -> AsyncIterator[Any]:
         ConfigurationError: there is none, or the function needs arguments, or fails.
     """
     chain = load_part(option, name)
-    if not hasattr(chain, "stream") and callable(chain):
-        try:
-            chain = chain()
-            if inspect.isawaitable(chain):
-                chain = await chain
-        except Exception as error:
-            raise ConfigurationError(f"`{option}` `{name}` cannot be made: {_told(error)}") from error
-    if isinstance(chain, AbstractAsyncContextManager) and not hasattr(chain, "stream"):
-        async with chain as opened:
-            yield opened
-    else:
+    async with AsyncExitStack() as stack:
+        with users_code(f"`{option}` `{name}` cannot be made"):
+            if not hasattr(chain, "stream") and callable(chain):
+                chain = chain()
+                if inspect.isawaitable(chain):
+                    chain = await chain
+            if isinstance(chain, AbstractAsyncContextManager) and not hasattr(chain, "stream"):
+                chain = await stack.enter_async_context(chain)
         yield chain
 
 
-def _made(option: str, name: str, kind: type) -> Any:
+@contextmanager
+def users_code(fault: str) -> Iterator[None]:
+    """Within it runs code of the user's: what it prints is no part of our output, and what it raises is one line.
+
+    Raises:
+        ConfigurationError: it raised something, also what would end the process.
+    """
     try:
-        return kind()
-    except Exception as error:
-        raise ConfigurationError(f"`{option}` `{name}` cannot be made: {_told(error)}") from error
+        with redirect_stdout(sys.stderr):
+            yield
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(f"{fault}: {_told(error)}") from error
 
 
 def _import(option: str, module_name: str) -> Any:
     if (here := os.getcwd()) not in sys.path:  # where `python -m` would look too
         sys.path.insert(0, here)
-    try:
-        return importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name and f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigurationError(f"`{option}` names the module `{module_name}`, which is not there") from None
-        raise ConfigurationError(f"`{module_name}` cannot be imported: {_told(error)}") from error
+    with users_code(f"`{module_name}` cannot be imported"):
+        try:
+            return importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if not error.name or not f"{module_name}.".startswith(f"{error.name}."):
+                raise
+    raise ConfigurationError(f"`{option}` names the module `{module_name}`, which is not there")
 
 
 def _told(error: BaseException) -> str:
     """Type, message and place of an error: the last line of the user's own code, else the last one."""
     if isinstance(error, SyntaxError):  # whose message would tell the place too, but the file without its folder
         return f"{type(error).__name__}: {error.msg} ({error.filename}, line {error.lineno})"
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
-    place = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in (theirs or frames[1:])[-1:])
+    place = "".join(f" ({frame.filename}, line {frame.lineno})" for frame in (theirs or frames)[-1:])
     return f"{type(error).__name__}: {error}{place}"

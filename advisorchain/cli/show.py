@@ -6,6 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import anyio
 from rich.console import Console
 
 from advisorchain.chain import AdvisorChain
-from advisorchain.cli.named_parts import open_chain
+from advisorchain.cli.named_parts import open_chain, users_code
 from advisorchain.cli.text import plain, tell
 from advisorchain.errors import AdvisorChainError, AdvisorOrderWarning, ConfigurationError, kind_of
 from advisorchain.explain import Explanation
@@ -42,9 +43,7 @@ def show(setting: ShowSetting) -> int:
     Raises:
         AdvisorChainError: there is no such chain, or a file cannot be written.
     """
-    if reconfigure := getattr(sys.stdout, "reconfigure", None):
-        reconfigure(errors="replace")  # a name may have letters that the terminal has not
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), redirect_stdout(sys.stderr):  # what their code prints is no part of what is shown
         warnings.simplefilter("ignore", AdvisorOrderWarning)  # told here
         explanation, found = anyio.run(_looked_at, setting)
     if setting.svg is not None:
@@ -70,7 +69,8 @@ async def _looked_at(setting: ShowSetting) -> tuple[Explanation, tuple[Finding, 
 
 
 def _chain_of(given: Any, place: str) -> AdvisorChain:
-    chain = getattr(given, "chain", given)  # of a client
+    with users_code(f"`CHAIN` `{place}` has no chain"):
+        chain = getattr(given, "chain", given)  # of a client
     if isinstance(chain, AdvisorChain):
         return chain
     raise ConfigurationError(f"`CHAIN` is `{place}`, which is {kind_of(given)}; give an AdvisorChain or a ChatClient")

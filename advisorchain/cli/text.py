@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sys
 import traceback
-from typing import Final
+from typing import Final, TextIO
 
+from advisorchain._explain.rows import printable
 from advisorchain.errors import AdvisorChainError
 
-__all__ = ["explained", "one_line", "plain", "tell", "tell_traceback", "typed", "write"]
+__all__ = ["explained", "one_line", "plain", "reconfigured", "tell", "tell_traceback", "typed", "write"]
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SEQUENCE: Final = re.compile(
@@ -19,12 +20,19 @@ _SEQUENCE: Final = re.compile(
 )
 
 
+def reconfigured(stream: TextIO, **settings: str) -> TextIO:
+    """The stream, with another `encoding` or way with `errors`, where it is one that has them."""
+    if reconfigure := getattr(stream, "reconfigure", None):
+        reconfigure(**settings)
+    return stream
+
+
 def plain(text: str) -> str:
-    """`text` with `�` for control characters; line breaks and tabs stay, carriage returns go.
+    """`text` with `�` for what steers the terminal or is not seen; line breaks and tabs stay, carriage returns go.
 
     Each character by itself: a sequence that comes in pieces is as harmless as a whole one.
     """
-    return _CONTROL.sub("�", text.replace("\r", ""))
+    return printable(text.replace("\r", ""), breaks=True)
 
 
 def typed(line: str) -> str:
@@ -34,7 +42,7 @@ def typed(line: str) -> str:
 
 def one_line(text: str) -> str:
     """`text` on one line of a table or a message."""
-    return plain(text).replace("\n", "�").replace("\t", "�")
+    return printable(text.replace("\r", ""))
 
 
 def explained(error: BaseException, *, hint: bool) -> str:

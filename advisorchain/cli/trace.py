@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from advisorchain import conventions as names
 from advisorchain._span_data.data import SpanData
 from advisorchain._span_data.files import SpanLines
 from advisorchain._span_data.tree import TraceTree, trees
-from advisorchain.cli.text import one_line, tell
+from advisorchain.cli.text import one_line, reconfigured, tell
 from advisorchain.cli.trace_live import watch
 from advisorchain.cli.trace_slowest import slowest
 from advisorchain.cli.trace_table import drawn, plain_symbols
@@ -85,7 +85,7 @@ def _opened(path: str) -> Iterator[Iterable[str]]:
     if path == "-":
         if sys.stdin is None:
             raise InvalidInputError("there is no standard input; give a FILE")
-        yield _without_faults(sys.stdin)
+        yield reconfigured(sys.stdin, encoding="utf-8", errors="replace")
         return
     try:
         with open(path, encoding="utf-8-sig", errors="replace") as file:
@@ -94,13 +94,6 @@ def _opened(path: str) -> Iterator[Iterable[str]]:
         if _HOST_AND_PORT.fullmatch(path):
             raise InvalidInputError(f"`{path}` is no file; to listen there, give the URL `http://{path}`") from error
         raise StorageError(f"`{path}` cannot be read: {error.strerror}; give a file with spans") from error
-
-
-def _without_faults(stream: TextIO) -> TextIO:
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors="replace")
-    return stream
 
 
 def _chosen(setting: TraceSetting, found: Sequence[TraceTree]) -> tuple[list[TraceTree], int]:
@@ -161,9 +154,7 @@ class Paper:
 
     def __init__(self) -> None:
         self.console: Final = Console(highlight=False, markup=False, emoji=False)
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        self._encoding: Final = encoding
-        self._plain: Final = not _writes(encoding, "│├└─█◀…→�")
+        self._plain: Final = not _writes(getattr(sys.stdout, "encoding", None) or "utf-8", "│├└─█◀…→�")
 
     @property
     def width(self) -> int:
@@ -179,19 +170,19 @@ class Paper:
         """Write a trace, and with it, if that is wanted, whose time it was."""
         lines = self.lines(one)
         if with_slowest:
-            lines.append(Text(slowest([one]), "bold"))
-        self.line(Text("\n").join([*lines, Text()]))
+            lines.append(self._writable(Text(slowest([one]), "bold")))
+        self._print(Group(*lines, Text()))
 
     def line(self, line: Text) -> None:
         """Write a line, now."""
-        self.console.print(self._writable(line), soft_wrap=True)
+        self._print(self._writable(line))
+
+    def _print(self, what: Group | Text) -> None:
+        self.console.print(what, soft_wrap=True)
         self.console.file.flush()
 
     def _writable(self, line: Text) -> Text:
-        if not self._plain:
-            return line
-        plain = plain_symbols(line.plain).encode(self._encoding, "replace").decode(self._encoding)
-        return Text(plain, spans=line.spans, no_wrap=True)
+        return Text(plain_symbols(line.plain), spans=line.spans, no_wrap=True) if self._plain else line
 
 
 def _writes(encoding: str, text: str) -> bool:

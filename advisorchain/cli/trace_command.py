@@ -39,8 +39,9 @@ def trace(
     """Show which advisor ran when, and where the time went, from the spans of a file or as they come in.
 
     A line a span: its advisor's order, a bar that shows when it ran (thick: its own time, spread out where it came between
-    the chunks of others), its time with and without what is in it (◀: the slowest), the first chunk, chunks, tokens, and how
-    it ended.
+    the chunks of others), its time with and without what is in it (◀: the slowest; in a stream, never that of its reader or
+    of what is around it), the first chunk, chunks, tokens, and how it ended. The last line tells the slowest, and in which
+    hook most of that was.
 
     \b
     advisorchain trace spans.jsonl    # by OpenTelemetry's FileSpanExporter, ConsoleSpanExporter or Collector

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from advisorchain import conventions as names
+from advisorchain._span_data.own_time import in_hooks
 from advisorchain._span_data.tree import TraceTree
 from advisorchain.cli.text import one_line
 
@@ -30,6 +31,33 @@ def slowest(traces: Iterable[TraceTree]) -> str:
 
 
 @dataclass(slots=True)
+class Own:
+    """The own time of spans of one name.
+
+    Attributes:
+        seconds: of all of them.
+        count: how many they are.
+        hooks: of an advisor, seconds that were certainly those of one hook.
+    """
+
+    seconds: float = 0.0
+    count: int = 0
+    hooks: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: Own) -> None:
+        """Add that of others."""
+        self.seconds += other.seconds
+        self.count += other.count
+        for hook, part in other.hooks.items():
+            self.hooks[hook] = self.hooks.get(hook, 0.0) + part
+
+    @property
+    def hook(self) -> str | None:
+        """The hook that had over half of it; None: no hook had, or nobody told."""
+        return next((hook for hook, part in self.hooks.items() if part > self.seconds / 2), None)
+
+
+@dataclass(slots=True)
 class Spent:
     """Where the time of some traces went.
 
@@ -37,13 +65,13 @@ class Spent:
         traces: how many they are.
         seconds: of all of them.
         reader: seconds that were those of who reads their streams.
-        own: for each name of spans the sum of their own seconds, and how many there are.
+        own: for each name of spans, what was their own.
     """
 
     traces: int = 0
     seconds: float = 0.0
     reader: float = 0.0
-    own: dict[_Key, tuple[float, int]] = field(default_factory=dict)
+    own: dict[_Key, Own] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trace: TraceTree) -> Spent:
@@ -56,7 +84,7 @@ class Spent:
                 told = node.span.attributes
                 kind = told.get(names.KIND)
                 ours = kind is not None or told.get(names.OPERATION) == names.CHAT
-                spent._count((node.span.name, "" if ours else advisor), node.own, 1)
+                spent._add((node.span.name, "" if ours else advisor), Own(node.own, 1, in_hooks(node)))
                 advisor = node.span.name if kind == "advisor" else "" if kind == "chain" else advisor
             waiting += [(child, advisor) for child in node.children]
         return spent
@@ -66,24 +94,23 @@ class Spent:
         self.traces += other.traces
         self.seconds += other.seconds
         self.reader += other.reader
-        for key, (own, count) in other.own.items():
-            self._count(key, own, count)
+        for key, own in other.own.items():
+            self._add(key, own)
 
-    def _count(self, key: _Key, own: float, count: int) -> None:
-        before, times = self.own.get(key, (0.0, 0))
-        self.own[key] = before + own, times + count
+    def _add(self, key: _Key, own: Own) -> None:
+        self.own.setdefault(key, Own()).add(own)
 
-    def ranked(self) -> list[tuple[_Key, float, int]]:
-        """Names, their own seconds and how many there are; those with the most seconds first."""
-        return sorted(((key, own, count) for key, (own, count) in self.own.items()), key=lambda item: -item[1])
+    def ranked(self) -> list[tuple[_Key, Own]]:
+        """Names and what was their own; those with the most seconds first."""
+        return sorted(self.own.items(), key=lambda item: -item[1].seconds)
 
     def slowest(self) -> str:
         """As the function `slowest`."""
         whole = self.seconds
         told: list[str] = []
-        for key, own, count in self.ranked()[:3]:
-            if own >= whole / 10 and own > 0:
-                told.append(_told(key, own, count, whole, of_whole=not told))
+        for key, own in self.ranked()[:3]:
+            if own.seconds >= whole / 10 and own.seconds > 0:
+                told.append(_told(key, own, whole, of_whole=not told))
         among = f" in {self.traces} traces" if self.traces > 1 else ""
         line = [f"slowest{among}: {'; then '.join(told)}"] if told else []
         return "; ".join([*line, *_of_reader(self.reader, whole)])
@@ -111,14 +138,15 @@ class SpentSoFar:
         return spent
 
 
-def _told(key: _Key, own: float, count: int, whole: float, *, of_whole: bool) -> str:
+def _told(key: _Key, own: Own, whole: float, *, of_whole: bool) -> str:
     name, advisor = key
-    parts = [f"{own / whole:.0%}"] if own <= whole * 1.001 else []  # more than all, where some ran at once
-    parts += [f"{count} times"] if count > 1 else []
-    of = f" of {seconds(whole)} its own" if of_whole else ""
+    parts = [f"{own.seconds / whole:.0%}"] if own.seconds <= whole * 1.001 else []  # more than all, where some ran at once
+    parts += [f"{own.count} times"] if own.count > 1 else []
     within = f" in `{one_line(advisor)}`" if advisor else ""
+    of = f" of {seconds(whole)} its own" if of_whole else ""
     more = f" ({', '.join(parts)})" if parts else ""
-    return f"`{one_line(name)}`{within}, {seconds(own)}{of}{more}"
+    hook = "" if own.hook is None else f", {seconds(own.hooks[own.hook])} in `{own.hook}`"
+    return f"`{one_line(name)}`{within}, {seconds(own.seconds)}{of}{more}{hook}"
 
 
 def _of_reader(read: float, whole: float) -> list[str]:

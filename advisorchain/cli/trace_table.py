@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -14,6 +13,7 @@ from advisorchain import conventions as names
 from advisorchain._span_data.data import SpanData
 from advisorchain._span_data.tree import Node, TraceTree
 from advisorchain.cli.text import one_line
+from advisorchain.cli.trace_bar import bar, scale
 from advisorchain.cli.trace_slowest import Spent, seconds
 
 __all__ = ["MISSING", "drawn", "plain_symbols"]
@@ -24,15 +24,10 @@ _GUIDE: Final = "│├└ "
 _SHORT: Final = 12  # columns that a name has at least
 _DEEP: Final = 300  # of a guide, more is not shown anyway
 _LONG: Final = 24  # characters of a number, which a stranger may have made a text
-_NAME: Final = 0.33  # of the width, which it has before other columns go
-_BAR: Final = (8, 40)
 _ENDED: Final = 24  # columns of an outcome, where there is no more room than that
+_BARS: Final = (8, 40)  # columns that a bar has at least, and at most
+_SHARE: Final = 0.33  # of the width, which names have before other columns go
 _GAP: Final = 2
-_HEAD: Final = ("span", "order", "", "time", "self", "first", "chunks", "tokens", "outcome")
-_NAME_AT, _ORDER_AT, _BAR_AT, _OUTCOME_AT = 0, 1, 2, 8
-_TO_THE_LEFT: Final = (_NAME_AT, _BAR_AT, _OUTCOME_AT)
-# What goes first where there is no room: a column, and how wide it may still be; 0: it is left out.
-_GIVE: Final = ((6, 0), (5, 0), (7, 0), (_OUTCOME_AT, 14), (_ORDER_AT, 0), (_BAR_AT, 0), (_OUTCOME_AT, 9), (3, 0))
 _SYMBOLS: Final = str.maketrans({"│": "|", "├": "+", "└": "`", "─": "-", "█": "#", "◀": "<", "…": "~", "→": ">", "�": "?"})
 _STYLES: Final = {"ok": "green", "error": "bold red", "cancelled": "yellow", "closed": "yellow"}
 _SLOW: Final = "bold magenta"
@@ -43,11 +38,42 @@ def plain_symbols(text: str) -> str:
     return text.translate(_SYMBOLS)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Column:
+    head: str
+    to_the_left: bool = False
+
+
+_NAME: Final = _Column("span", to_the_left=True)
+_ORDER: Final = _Column("order")
+_BAR: Final = _Column("", to_the_left=True)
+_TIME: Final = _Column("time")
+_SELF: Final = _Column("self")
+_FIRST: Final = _Column("first")
+_CHUNKS: Final = _Column("chunks")
+_TOKENS: Final = _Column("tokens")
+_OUTCOME: Final = _Column("outcome", to_the_left=True)
+_COLUMNS: Final = (_NAME, _ORDER, _BAR, _TIME, _SELF, _FIRST, _CHUNKS, _TOKENS, _OUTCOME)
+_GIVE: Final = (  # room to names, one after the other: a column, and how wide it may still be; 0: it is left out
+    (_CHUNKS, 0),
+    (_FIRST, 0),
+    (_TOKENS, 0),
+    (_OUTCOME, 14),
+    (_ORDER, 0),
+    (_BAR, 0),
+    (_OUTCOME, 9),
+    (_TIME, 0),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Row:
-    cells: tuple[str, ...]  # the bar's is blank
-    styles: tuple[str, ...]
+    cells: dict[_Column, str]  # without the bar, which is drawn when its width is known
+    styles: dict[_Column, str]
     node: Node | None = None
+
+
+_HEAD: Final = _Row({column: column.head for column in _COLUMNS}, dict.fromkeys(_COLUMNS, "dim"))
 
 
 def drawn(trace: TraceTree, width: int = 80, missing: str = MISSING) -> list[Text]:
@@ -62,18 +88,17 @@ def drawn(trace: TraceTree, width: int = 80, missing: str = MISSING) -> list[Tex
     rows = [_row(node, guide, node in slow, missing) for node, guide in _walk(trace)]
     if not rows:
         return []
-    head = _Row(_HEAD, ("dim",) * len(_HEAD))
-    places, widths = _room([head, *rows], width)
-    return [_line(row, places, widths, trace) for row in (head, *rows)]
+    widths = _room(rows, width)
+    return [_line(row, widths, trace) for row in (_HEAD, *rows)]
 
 
 def _slow(trace: TraceTree) -> set[Node]:
     """What is marked: the longest entries of those spans that together had most of the time."""
     ranked = Spent.of(trace).ranked()
-    if not ranked or ranked[0][1] <= 0:
+    if not ranked or ranked[0][1].seconds <= 0:
         return set()
-    enough = max(ranked[0][1] / 2, trace.seconds / 10)
-    marked = {name for (name, _), own, _ in ranked if own >= enough}
+    enough = max(ranked[0][1].seconds / 2, trace.seconds / 10)
+    marked = {name for (name, _), own in ranked if own.seconds >= enough}
     longest: dict[str, float] = {}
     nodes = [(node, node.span.name) for node in trace.walk() if node.span is not None and node.span.name in marked]
     for node, name in nodes:
@@ -95,24 +120,22 @@ def _walk(trace: TraceTree) -> Iterator[tuple[Node, str]]:
 
 def _row(node: Node, guide: str, slow: bool, missing: str) -> _Row:
     if node.span is None:
-        return _Row((guide + missing, *("",) * 8), ("dim",) * 9)
+        return _Row({_NAME: guide + missing}, {_NAME: "dim"})
     told = node.span.attributes
     outcome = _outcome(node.span)
     ended = _STYLES.get(outcome.partition(" ")[0].rstrip(","), "")
-    strong = _SLOW if slow else ""
-    name = strong or (ended if outcome.startswith("error") else "")
-    cells = (
-        guide + one_line(node.span.name) + _entry(told),
-        _text(told.get(names.ADVISOR_ORDER)),
-        "",
-        seconds(node.span.seconds),
-        seconds(node.own) + (" ◀" if slow else "  "),
-        _first(told),
-        _chunks(told),
-        _tokens(told),
-        outcome,
-    )
-    return _Row(cells, (name, "", strong, "", strong, "", "", "", ended), node)
+    cells = {
+        _NAME: guide + one_line(node.span.name) + _entry(told),
+        _ORDER: _text(told.get(names.ADVISOR_ORDER)),
+        _TIME: seconds(node.worked),
+        _SELF: seconds(node.own) + (" ◀" if slow else "  "),
+        _FIRST: _first(told),
+        _CHUNKS: _chunks(told),
+        _TOKENS: _tokens(told),
+        _OUTCOME: outcome,
+    }
+    styles = {_OUTCOME: ended, _NAME: ended if outcome.startswith("error") else ""}
+    return _Row(cells, styles | (dict.fromkeys((_NAME, _BAR, _SELF), _SLOW) if slow else {}), node)
 
 
 def _entry(told: Any) -> str:
@@ -149,85 +172,67 @@ def _outcome(span: SpanData) -> str:
         word = "error" if error or span.status == "error" else ""
     if word == "ok" and told.get(names.ADVISOR_NEXT_CALLS) == 0:
         return "ok, short circuit"
-    return f"{word} {error}".strip()
+    hook = told.get(names.ADVISOR_FAILED_HOOK)
+    return f"{word} {error}".strip() + ("" if hook is None else f" in {_text(hook)}")
 
 
 # -- columns
 
 
-def _room(rows: Sequence[_Row], width: int) -> tuple[list[int], list[int]]:
-    """Which columns there is room for, and how wide each is."""
-    needed = [max(cell_len(row.cells[place]) for row in rows) for place in range(len(_HEAD))]
-    places = [
-        place
-        for place in range(len(_HEAD))
-        if place in (_NAME_AT, _BAR_AT) or any(row.cells[place].strip() for row in rows[1:])
-    ]
-    needed[_BAR_AT] = _BAR[0]
-    needed[_OUTCOME_AT] = min(needed[_OUTCOME_AT], _ENDED)
-    for place, kept in (*_GIVE, (_NAME_AT, 0)):
-        room = width - sum(needed[other] + _GAP for other in places if other != _NAME_AT)
-        if room >= min(needed[_NAME_AT], int(_NAME * width)) or place == _NAME_AT:
+def _room(rows: Sequence[_Row], width: int) -> dict[_Column, int]:
+    """How wide each column is, without those that are empty, or for which there is no room."""
+    widths = {column: _needed(column, rows) for column in _COLUMNS}
+    widths = {column: needed for column, needed in widths.items() if needed or column is _NAME}
+    for column, kept in _GIVE:
+        if _left(widths, width) >= min(widths[_NAME], int(_SHARE * width)):
             break
-        needed[place] = min(needed[place], kept)
-        places = [other for other in places if other != place or kept]
-    needed[_NAME_AT] = max(_SHORT, min(needed[_NAME_AT], room))
-    spare = max(0, room - needed[_NAME_AT])
-    if _BAR_AT in places:
-        needed[_BAR_AT] = min(_BAR[1], _BAR[0] + spare)
-        spare -= needed[_BAR_AT] - _BAR[0]
-    needed[_OUTCOME_AT] += spare
-    return places, needed
+        if column in widths:
+            widths[column] = min(widths[column], kept)
+        if not kept:
+            widths.pop(column, None)
+    spare = _left(widths, width)
+    widths[_NAME] = max(_SHORT, min(widths[_NAME], spare))
+    spare = max(0, spare - widths[_NAME])
+    if _BAR in widths:
+        wider = min(spare, _BARS[1] - _BARS[0])
+        widths[_BAR] += wider
+        spare -= wider
+    if _OUTCOME in widths:
+        widths[_OUTCOME] += spare
+    return widths
 
 
-def _line(row: _Row, places: Sequence[int], widths: Sequence[int], trace: TraceTree) -> Text:
+def _needed(column: _Column, rows: Sequence[_Row]) -> int:
+    """How wide a column is to be; 0: there is nothing in it."""
+    if column is _BAR:
+        return _BARS[0]
+    cells = [row.cells.get(column, "") for row in rows]
+    needed = max(map(cell_len, (column.head, *cells))) if any(map(str.strip, cells)) else 0
+    return min(needed, _ENDED) if column is _OUTCOME else needed
+
+
+def _left(widths: dict[_Column, int], width: int) -> int:
+    """What the other columns leave for names."""
+    return width - sum(needed + _GAP for column, needed in widths.items() if column is not _NAME)
+
+
+def _line(row: _Row, widths: dict[_Column, int], trace: TraceTree) -> Text:
     line = Text(no_wrap=True)
-    for place in places:
-        room = widths[place]
-        text = row.cells[place]
-        if place == _BAR_AT:
-            text = _scale(trace, room) if row.cells is _HEAD else _bar(row.node, trace, room)
-        elif place == _NAME_AT:
-            text = _fitting(text, room)
-        else:
-            text = _cut(text, room)
-            text = set_cell_size(text, room) if place in _TO_THE_LEFT else " " * (room - cell_len(text)) + text
-        line.append(text, row.styles[place])
+    for column, room in widths.items():
+        line.append(_set(row, column, room, trace), row.styles.get(column, ""))
         line.append(" " * _GAP)
     line.rstrip()
     return line
 
 
-def _scale(trace: TraceTree, room: int) -> str:
-    whole = seconds(trace.seconds)
-    return f"0{whole.rjust(room - 1)}" if room > cell_len(whole) + 1 else set_cell_size("", room)
-
-
-def _bar(node: Node | None, trace: TraceTree, room: int) -> str:
-    """Where in the whole time a span lay: thick where the time was its own, thin where it was that of what is in it.
-
-    What it did of its own while something in it ran, such as with a chunk while the model waited, is thick too: as many
-    cells as it took, spread over those, since nobody recorded when it was.
-    """
-    whole = trace.end - trace.start
-    if node is None or node.span is None or whole <= 0:
-        return " " * room
-    span = node.span
-    first = min(room - 1, (span.start - trace.start) * room // whole)
-    end = max(first + 1, min(room, ceil((span.end - trace.start) * room / whole)))
-    inner = [(child.span.start, child.span.end) for child in node.children if child.span is not None]
-    own = node.own >= node.uncovered / 2  # of a stream's advisor, which mostly waited for its reader, it is not
-    middles = [trace.start + (2 * cell + 1) * whole // (2 * room) for cell in range(first, end)]
-    covered = [any(start <= middle < until for start, until in inner) for middle in middles]
-    among = _spread(sum(covered), round((node.own - node.uncovered) * 1e9 * room / whole))
-    thick = [next(among) if inside else own for inside in covered]
-    return " " * first + "".join("█" if cell else "─" for cell in thick) + " " * (room - end)
-
-
-def _spread(cells: int, thick: int) -> Iterator[bool]:
-    """Which of so many cells are thick, evenly; none for a number below 0."""
-    thick = max(0, min(cells, thick))
-    return ((cell + 1) * thick // cells > cell * thick // cells for cell in range(cells))
+def _set(row: _Row, column: _Column, room: int, trace: TraceTree) -> str:
+    if column is _BAR:
+        return scale(trace, room) if row is _HEAD else bar(row.node, trace, room)
+    text = row.cells.get(column, "")
+    if column is _NAME:
+        return _fitting(text, room)
+    text = _cut(text, room)
+    return set_cell_size(text, room) if column.to_the_left else " " * (room - cell_len(text)) + text
 
 
 def _fitting(name: str, width: int) -> str:

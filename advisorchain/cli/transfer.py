@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from advisorchain.cli.conversations import listed, many, required, run
-from advisorchain.cli.text import one_line, tell
+from advisorchain.cli.text import one_line, reconfigured, tell
 from advisorchain.errors import ConversationConflictError, InvalidInputError, StorageError
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.chat_memory import ChatMemory
@@ -33,9 +33,12 @@ def export_lines(place: str | None, ids: tuple[str, ...], output: str | None) ->
     """Write conversations, or all, each as it was at one moment. A file is there whole or not at all.
 
     Raises:
+        InvalidInputError: `output` is a folder.
         ChatMemoryError: there is no such conversation, or others write to one all the while.
         StorageError: the file cannot be written.
     """
+    if output is not None and (not Path(output).name or Path(output).is_dir()):
+        raise InvalidInputError(f"`--output` is `{one_line(output)}`, which is a folder; give a file in it")
 
     async def work(repository: ChatMemoryRepository) -> None:
         counts, memory = await required(repository, ids), ChatMemory(repository=repository)
@@ -49,7 +52,7 @@ def export_lines(place: str | None, ids: tuple[str, ...], output: str | None) ->
                 snapshot = await memory.snapshot(conversation_id)
                 for entry in snapshot["entries"]:
                     line = {"conversation_id": conversation_id, "ttl": snapshot["ttl"], **entry}
-                    print(json.dumps(line, ensure_ascii=False), file=file)
+                    print(json.dumps(line, ensure_ascii=file.isatty()), file=file)  # nothing in it steers a terminal
                     advance(1)
         if output is not None:
             tell(f"exported {_what(counts)} to `{one_line(output)}`")
@@ -188,7 +191,7 @@ def _opened(source: str) -> Iterator[BinaryIO]:
 @contextmanager
 def _written(output: str | None) -> Iterator[TextIO]:
     if output is None:
-        yield sys.stdout
+        yield reconfigured(sys.stdout, encoding="utf-8", errors="strict")  # as `import` reads it, on every system
         return
     target = Path(output)
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -164,6 +165,36 @@ def test_what_was_said_does_not_steer_the_reader_and_is_exported_as_it_was(home:
     assert "a�]0;title�b�31m\n\tc\n" in invoke("show", "ada", "--memory", "kept.db").stdout
     line = json.loads(invoke("export", "--memory", "kept.db").stdout)
     assert line["message"]["content"] == said
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_output_that_has_not_all_letters(encoding: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As that of Windows, where it goes to a file: there were a traceback, and half of an export."""
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+
+    async def fill() -> None:
+        async with open_repository("sqlite:///kept.db") as repository:
+            await ChatMemory(repository=repository).add("名", [UserMessage("número 名"), AssistantMessage("sí")])
+
+    def written(*args: str) -> bytes:
+        command = [sys.executable, "-m", "advisorchain.cli", "conversations", *args, "--memory", "kept.db"]
+        return subprocess.run(command, cwd=home, stdout=subprocess.PIPE, check=True).stdout
+
+    anyio.run(fill)
+    assert written("list").split()[-1] == b"?"
+    assert "número ?".encode(encoding, "replace") in written("show", "名")
+    assert written("export", "-o", "out.jsonl") == b""
+    exported = (home / "out.jsonl").read_bytes()
+    assert "名" in exported.decode("utf-8")
+    assert written("export").splitlines() == exported.splitlines()
+
+
+@pytest.mark.parametrize("folder", [".", "..", "/", "", "data"])
+def test_an_export_into_a_folder_is_refused(kept: str, home: Path, folder: str) -> None:
+    (home / "data").mkdir()
+    result = invoke("export", "--memory", kept, "-o", folder)
+    assert isinstance(result.exception, InvalidInputError)
+    assert str(result.exception) == f"`--output` is `{folder}`, which is a folder; give a file in it"
 
 
 def test_delete_without_a_terminal_and_yes_deletes_nothing(kept: str) -> None:

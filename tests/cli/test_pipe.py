@@ -29,6 +29,12 @@ def test_standard_input_is_one_prompt_and_standard_output_the_answer(run: Run) -
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "heard: line one\nline two\n", "")
 
 
+def test_what_a_module_prints_when_it_is_imported_is_no_part_of_the_answer(run: Run, home: Path) -> None:
+    (home / "loud.py").write_text("from scripted import answer\nprint('imported')\n")
+    ended = run("chat", input="hi", model="loud:answer")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "heard: hi\n", "imported\n")
+
+
 def test_the_next_start_remembers(run: Run, home: Path) -> None:
     assert run("chat", input="My name is Ada").returncode == 0
     assert run("chat", input="again").stdout == "heard: My name is Ada | heard: My name is Ada | again\n"

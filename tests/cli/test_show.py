@@ -68,6 +68,29 @@ def broken():
 
 def needs(url):
     return chain
+
+
+def leaves():
+    raise SystemExit(4)
+
+
+class Locked:
+    @property
+    def chain(self):
+        raise RuntimeError("not yet")
+
+
+@asynccontextmanager
+async def closed():
+    raise OSError("no server")
+    yield
+
+
+@asynccontextmanager
+async def loud():
+    print("opening")
+    yield chain
+    print("closing")
 """
 
 Show = Callable[..., Result]
@@ -202,12 +225,24 @@ def test_nothing_in_a_name_steers_the_terminal(show: Show) -> None:
         ("chains:broken", "`chains:broken` cannot be made: ZeroDivisionError: division by zero"),
         ("chains:needs", "`chains:needs` cannot be made: TypeError: needs() missing 1 required positional argument"),
         ("chains:Shout", "which is a Shout"),
+        ("chains:leaves", "`chains:leaves` cannot be made: SystemExit: 4"),
+        ("chains:Locked", "`chains:Locked` has no chain: RuntimeError: not yet"),
+        ("chains:closed", "`chains:closed` cannot be made: OSError: no server"),
     ],
 )
 def test_what_is_no_chain_is_told(show: Show, place: str, told: str) -> None:
     failed = show(place)
     assert isinstance(failed.exception, ConfigurationError)
     assert told in str(failed.exception)
+    linted = show(place, "--lint")
+    assert (linted.exit_code, told in linted.stderr) == (2, True)
+
+
+def test_what_their_code_prints_is_no_part_of_what_is_shown(show: Show, home: Path) -> None:
+    (home / "chains.py").write_text(CHAINS + 'print("imported")\n')
+    shown = show("chains:loud", "--json")
+    assert [row["name"] for row in json.loads(shown.stdout)["advisors"]] == ["memory", "shout"]
+    assert shown.stderr.splitlines() == ["imported", "opening", "closing"]
 
 
 @pytest.mark.parametrize(
@@ -252,4 +287,4 @@ def test_at_a_terminal_rich_shows_the_table(show: Show, home: Path) -> None:
 @pytest.mark.parametrize(("place", "status"), [("chain", 0), ("wrong", 1), ("nothing", 2)])
 def test_the_exit_status_is_that_of_the_process(run: Callable[..., object], show: Show, place: str, status: int) -> None:
     ran = run("show", f"chains:{place}", "--lint")
-    assert ran.returncode == status  # type: ignore[attr-defined]
+    assert ran.returncode == status

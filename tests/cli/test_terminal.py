@@ -43,17 +43,27 @@ class Terminal:
         """What came up to the next prompt."""
         return self._read_until(r"(?:\A|\n)> ")
 
+    def says(self, expected: str, within: float) -> bool:
+        """Whether it comes in so many seconds."""
+        return self._await(re.escape(expected), within) is not None
+
     def _read_until(self, pattern: str) -> str:
-        deadline = time.monotonic() + 30
+        found = self._await(pattern, 30)
+        assert found is not None, f"{pattern!r} did not come; there is {self.unread!r}"
+        before, self.unread = self.unread[: found.start()], self.unread[found.end() :]
+        return before
+
+    def _await(self, pattern: str, within: float) -> re.Match[str] | None:
+        deadline = time.monotonic() + within
         while (found := re.search(pattern, self.unread)) is None:
             ready, _, _ = select.select([self.end], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"{pattern!r} did not come; there is {self.unread!r}"
+            if not ready:
+                return None
             try:
                 self.unread += os.read(self.end, 4096).decode(errors="replace").replace("\r\n", "\n")
             except OSError:  # the command has ended
-                pytest.fail(f"{pattern!r} did not come; there is {self.unread!r}")
-        before, self.unread = self.unread[: found.start()], self.unread[found.end() :]
-        return before
+                return None
+        return found
 
     def read_rest(self) -> str:
         """What is left, once the command has ended."""
@@ -196,12 +206,19 @@ def test_a_third_ctrl_c_ends_what_does_not_listen(home: Path) -> None:
         terminal.type("hi\n")
         terminal.read_until("the model was asked\n")
         terminal.interrupt()
-        assert terminal.chat.poll() is None
-        time.sleep(0.1)  # two signals at once are one
-        terminal.interrupt()
-        terminal.read_until("still busy; Ctrl-C once more ends at once\n")
+        while not terminal.says("still busy; Ctrl-C once more ends at once\n", within=0.2):
+            assert terminal.chat.poll() is None
+            terminal.interrupt()  # two that come at once are one
         terminal.interrupt()
         assert terminal.chat.wait(30) == 130
+
+
+def test_an_export_to_a_terminal_does_not_steer_it(home: Path) -> None:
+    with at_terminal(home, "a\x9b31mb\u202ec", "--model", "scripted:asked") as terminal:
+        assert terminal.chat.wait(30) == 0
+    with at_terminal(home, "conversations", "export") as terminal:
+        terminal.read_until('"content": "a\\u009b31mb\\u202ec"')
+        assert terminal.chat.wait(30) == 0
 
 
 def test_delete_asks(home: Path) -> None:

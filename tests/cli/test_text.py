@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import unicodedata
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +20,17 @@ texts = st.text(st.sampled_from("ab\n\t\r\x1b[]0;mA\x07\x9b\x9d\x9c\x7f\\é名")
 def test_no_control_character_gets_through(text: str) -> None:
     assert not CONTROLS & set(plain(text) + typed(text))
     assert not {*CONTROLS, "\n", "\t"} & set(one_line(text))
+
+
+def test_no_format_character_gets_through_but_what_joins_letters_and_what_is_seen() -> None:
+    """Such as U+202E, which turns what follows it around."""
+    seen = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}  # signs that span digits of Arabic
+    joining = {0x200C, 0x200D}
+    kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    told = {code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) in kinds}
+    assert {code for code in told if one_line(chr(code)) == chr(code)} == seen | joining
+    assert {code for code in told if plain(chr(code)) == chr(code)} == seen | joining | {ord("\n"), ord("\t")}
+    assert one_line("a\u202eb\nc\td") == "a�b�c�d"
 
 
 @given(st.lists(texts))

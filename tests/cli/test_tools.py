@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from advisorchain import ChatChunk, ToolCallChunk
+from advisorchain import AdvisorChain, AssistantMessage, ChatChunk, ChatRequest, ChatResponse, ToolCall, ToolCallChunk
+from advisorchain.advisors import ToolCallingAdvisor
 from advisorchain.cli.answer_view import AnswerView
 from advisorchain.cli.app import app
 from advisorchain.errors import ConfigurationError
 from advisorchain.messages import ToolMessage
+from advisorchain.tools import tool
 
 pytestmark = pytest.mark.slow  # starts the command
 
@@ -90,14 +92,9 @@ def ask(run: Run) -> Run:
     return ask
 
 
-def told_by(ended: subprocess.CompletedProcess[str]) -> list[str]:
-    """The lines on standard error, without what asyncio says in Python's development mode of a slow import."""
-    return [line for line in ended.stderr.splitlines() if not line.startswith("Executing <")]
-
-
 def test_what_tools_do_is_told_beside_the_answer(ask: Run) -> None:
     ended = ask('[[["weather", "{\\"city\\": \\"Rome\\"}"], ["broken", "{}"]]]')
-    told = told_by(ended)
+    told = ended.stderr.splitlines()
     assert (ended.returncode, ended.stdout.splitlines()[0]) == (0, "Round 1.")
     assert ended.stdout.splitlines()[1].startswith("end: 21 degrees in Rome")
     assert told[:2] == ['-> weather {"city": "Rome"}', "-> broken {}"]
@@ -109,12 +106,12 @@ def test_what_tools_do_is_told_beside_the_answer(ask: Run) -> None:
 def test_the_conversation_goes_on_behind_tools(ask: Run) -> None:
     assert ask('[[["broken", "{}"]]]', tools=("broken",)).returncode == 0
     ended = ask("so?", tools=("broken",))
-    assert (ended.returncode, ended.stdout, told_by(ended)) == (0, "end: \n", [])
+    assert (ended.returncode, ended.stdout, ended.stderr.splitlines()) == (0, "end: \n", [])
 
 
 def test_the_trace_shows_the_tools(ask: Run) -> None:
     ended = ask('[[["broken", "{}"]]]', "--trace", tools=("broken",))
-    tree = [line for line in told_by(ended) if not line.startswith(("->", "<-"))]
+    tree = [line for line in ended.stderr.splitlines() if not line.startswith(("->", "<-"))]
     assert [line.lstrip(" │├└─").partition("  ")[0] for line in tree] == [
         "span", "advisor_chain chat", "advisor memory", "search_memory", "advisor tools", "chat model (round 1)",
         "execute_tool broken", "chat model (round 2)", "create_memory",
@@ -143,7 +140,7 @@ def test_the_tools_of_a_loop_that_is_given_as_an_advisor_are_there_too(run: Run)
     prompt = '[[["weather", "{\\"city\\": \\"Rome\\"}"], ["broken", "{}"]]]'
     ended = run("chat", prompt, "--advisor", "mytools:loop", "--tools", "mytools:broken", model="mytools:model")
     assert ended.returncode == 0
-    assert [line.split(":")[0] for line in told_by(ended)[2:]] == ["<- weather", "<- broken (error)"]
+    assert [line.split(":")[0] for line in ended.stderr.splitlines()[2:]] == ["<- weather", "<- broken (error)"]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +270,7 @@ def shown(capsys: pytest.CaptureFixture[str], view: AnswerView, *chunks: ChatChu
 
 
 def piece(*values: object) -> ChatChunk:
-    return ChatChunk(tool_calls=(ToolCallChunk(*values),))  # type: ignore[arg-type]
+    return ChatChunk(tool_calls=(ToolCallChunk(*values),))
 
 
 def test_a_call_is_told_when_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,6 +294,37 @@ def test_a_call_without_a_name_is_left_to_the_stream(capsys: pytest.CaptureFixtu
     assert shown(capsys, AnswerView(), piece(0, "a", None, "{}"), ChatChunk(finish_reason="tool_calls")) == ("", "")
 
 
+async def test_results_of_a_provider_that_counts_its_calls_anew_in_each_round_are_all_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its ids were those of results that had been shown, so theirs were not."""
+    rounds = (("a", "b"), ("a", "pay"), ("a", "b"), ("b", "pay"))
+
+    async def model(request: ChatRequest) -> ChatResponse:
+        if request.round > len(rounds):
+            return ChatResponse(AssistantMessage("end"))
+        names = rounds[request.round - 1]
+        calls = tuple(ToolCall(f"call_{place}", name, "{}") for place, name in enumerate(names))
+        return ChatResponse(AssistantMessage(f"{request.round}.", tool_calls=calls), finish_reason="tool_calls")
+
+    tools = [
+        tool(lambda: "done", name=name, description="Does it.", needs_approval=name == "pay") for name in ("a", "b", "pay")
+    ]
+    chain = AdvisorChain(model, [ToolCallingAdvisor(tools)], telemetry=None)
+    view, turn = AnswerView(), {"prompt": "go"}
+    while turn:
+        async with chain.stream(**turn) as stream:
+            async for chunk in stream:
+                view.show(chunk)
+        pause = stream.response.pause
+        turn = {} if pause is None else pause.resume(approve=[call.id for call in pause.open_calls])
+        view = AnswerView(pause)
+    out, err = capsys.readouterr()
+    assert out == "1.\n2.\n3.\n4.\nend"
+    told = [line for line in err.splitlines() if line.startswith("<-")]
+    assert told == [f"<- {name}: done" for names in rounds for name in names]
+
+
 ADD = '[[["add", "{\\"a\\": 2, \\"b\\": 3}"]]]'
 MCP = f"{sys.executable} {Path(__file__).parent.parent / 'tools' / '_mcp_server.py'}"
 
@@ -318,7 +346,7 @@ def test_the_tools_of_a_server_need_a_yes(run: Run) -> None:
 def test_a_server_that_cannot_be_started_is_one_line(run: Run) -> None:
     ended = run("chat", "hi", "--mcp", "no-such-command-here", model="mytools:model")
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "no-such-command-here" in told_by(ended)[-1]
+    assert "no-such-command-here" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
 
 
@@ -329,4 +357,4 @@ def test_what_a_server_prints_beside_its_messages_does_not_stand_amid_the_answer
     assert (ended.returncode, ended.stdout) == (0, "Round 1.\nend: ok\n")
     assert ("Failed to parse" in ended.stderr) is bool(more)
     if not more:
-        assert told_by(ended) == ["-> echo {}", "<- echo: ok"]
+        assert ended.stderr.splitlines() == ["-> echo {}", "<- echo: ok"]

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,14 @@ Tell = Callable[..., "tuple[str, str]"]
 
 def told(**attributes: Any) -> dict[str, Any]:
     return {f"advisorchain__{name}": value for name, value in attributes.items()}
+
+
+def with_told(one: SpanData, more: dict[str, Any]) -> SpanData:
+    return dataclasses.replace(one, attributes={**one.attributes, **span("", None, 0, 0, **more).attributes})
+
+
+def streamed(one: SpanData) -> SpanData:
+    return with_told(one, told(stream=True))
 
 
 def slow_chain() -> TraceTree:
@@ -144,6 +153,38 @@ def test_what_was_its_own_beside_what_ran_in_it_is_thick_first() -> None:
     line = text(tree(advisor("a", None, 0, 100, 75, 0, length=1), model))[1]
     assert line.count("█" * 20) == 1
     assert (line.count("█"), line.count("─")) == (30, 10)
+
+
+def test_what_an_outer_advisor_does_with_each_chunk_is_no_time_of_what_is_in_it() -> None:
+    awaited = {"gen_ai__operation__name": "chat", "advisorchain__stream__awaited_duration": 0.01}
+    lines = text(
+        tree(
+            span("c", None, 0, 100, "chain", **told(kind="chain", stream=True, stream__reader_duration=0.03)),
+            streamed(advisor("outer", "c", 0, 100, 40, 0)),
+            streamed(advisor("inner", "outer", 0, 100, 20, 1)),
+            span("m", "inner", 0, 100, "chat m", **awaited),
+        ),
+    )
+    assert [re.findall(r"(\S+) ms", line) for line in lines[1:]] == [
+        ["70.0", "0.0"],
+        ["70.0", "40.0"],
+        ["30.0", "20.0"],
+        ["10.0", "10.0"],
+    ]
+
+
+def test_the_hook_that_had_most_of_the_slowest_advisors_time_is_named() -> None:
+    hooks = told(advisor__before_duration=0.05, advisor__transform_duration=0.02, advisor__done_duration=0.001)
+    slow = with_told(advisor("a", None, 0, 100, 71, 0, length=1), hooks)
+    assert slowest([tree(slow)]) == "slowest: `advisor a`, 71.0 ms of 100.0 ms its own (71%), 50.0 ms in `before`"
+    assert slowest([tree(slow), tree(slow)]).endswith("142.0 ms of 200.0 ms its own (71%, 2 times), 100.0 ms in `before`")
+    alike = with_told(slow, told(advisor__self_duration=0.1, advisor__done_duration=0.03))
+    assert slowest([tree(alike)]).endswith("its own (100%)")
+
+
+def test_the_hook_that_failed_is_told() -> None:
+    failed = told(advisor__outcome="error", advisor__failed_hook="after\x1b[2J") | {"error__type": "ValueError"}
+    assert text(tree(with_told(advisor("a", None, 0, 9, 9, 0), failed)), 120)[1].endswith("error ValueError in after�[2J")
 
 
 def test_rounds_attempts_short_circuits_and_errors_are_told() -> None:
@@ -313,10 +354,13 @@ def test_a_place_without_a_scheme_is_told_how_to_listen_there(place: str) -> Non
         trace(TraceSetting(source=place))
 
 
-def test_a_file_whose_name_looks_like_a_place_is_read(tell: Tell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_whose_name_looks_like_a_place_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("run:1").write_text(line(numbered(1, 1)))
     trace(TraceSetting(source="run:1"))
+    assert runs(capsys.readouterr().out) == [1]
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,17 +373,17 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         trace(TraceSetting(source="-"))
 
 
+@pytest.mark.slow  # starts the command
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
 def test_an_output_that_has_not_all_symbols(encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Output(io.StringIO):
-        @property
-        def encoding(self) -> str:  # type: ignore[override]
-            return encoding
-
-    monkeypatch.setattr(sys, "stdout", Output())
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
     (tmp_path / "spans").write_text(line(dataclasses.replace(numbered(1, 1), name="nämé 名")), encoding="utf-8")
-    trace(TraceSetting(source=str(tmp_path / "spans")))
-    sys.stdout.getvalue().encode(encoding)  # type: ignore[attr-defined]
+    command = [sys.executable, "-m", "advisorchain.cli", "trace", "spans"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    row = ran.stdout.decode(encoding).splitlines()[2]
+    assert row.startswith("nämé ?" if encoding != "ascii" else "n?m? ?")
+    assert "####" in row
+    assert ran.stderr == b""
 
 
 # -- a receiver
