@@ -66,7 +66,8 @@ class ToolCallingAdvisor(AroundAdvisor):
         max_repeats: how often a call with the same arguments may fail with the same error; None: any.
         on_limit: whether these three end the turn with an "answer", or "raise" a LimitExceededError.
         on_error: "tell" the model what a tool raised, or "raise" it; the other tools are stopped before. What the model did
-            wrong, and time that ran out, it is told either way.
+            wrong, and time that ran out, it is told either way. (Python makes a RuntimeError of a StopAsyncIteration that
+            leaves a stream, and of a StopIteration.)
         name: unique in the chain.
         order: inside memory by default.
 

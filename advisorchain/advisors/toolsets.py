@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._orders import TOOLSETS_ORDER
@@ -13,12 +11,12 @@ from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatRequest
 from advisorchain.tools.base import Tool
 from advisorchain.tools.search import SearchTool
-from advisorchain.tools.toolset import Toolset
+from advisorchain.tools.toolset import OpensToolsets, Toolset
 
 __all__ = ["ToolsetAdvisor"]
 
 
-class ToolsetAdvisor(BaseAdvisor):
+class ToolsetAdvisor(OpensToolsets, BaseAdvisor):
     """Asks toolsets for their tools at the beginning of each turn, and gives these to the tool loop for that turn.
 
     `async with chain` opens the toolsets, and leaving closes them. One that was open already stays so. One that is given for
@@ -40,12 +38,11 @@ class ToolsetAdvisor(BaseAdvisor):
                 raise ConfigurationError(
                     f"`toolsets` has {kind_of(each)}; give toolsets, such as `@toolset` makes of functions"
                 )
-        self.toolsets: Final = toolsets
+        self.toolsets = toolsets
         self.name = name
         self.order = order
         self._loop = loop
         self.offers_tools: Final = loop  # it must stand further in, and so must a cache: else its key lacks these tools
-        self._opened: list[AsyncExitStack] = []  # several, where several chains have it
 
     async def before(self, request: ChatRequest) -> ChatRequest:
         """Offer the tools that there are for this request."""
@@ -54,17 +51,3 @@ class ToolsetAdvisor(BaseAdvisor):
             tools += await each.tools_for(request)
         narrowing = [tool.narrowed for tool in tools if isinstance(tool, SearchTool)]
         return offered(request, tools, loop=self._loop, narrowing=narrowing)
-
-    async def __aenter__(self) -> Self:
-        """Open the toolsets."""
-        async with AsyncExitStack() as stack:
-            for each in self.toolsets:
-                await stack.enter_async_context(each)
-            self._opened.append(stack.pop_all())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close them."""
-        await self._opened.pop().__aexit__(kind, error, traceback)

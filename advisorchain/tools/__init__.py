@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from advisorchain._lazy import lazy
 from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult
 from advisorchain.tools.search import ToolSearch
@@ -35,8 +35,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a type checker shall find a misspelt name
-
-    def __getattr__(name: str) -> Any:  # the one that needs a package of its own
-        if name != "McpToolset":
-            raise AttributeError(f"module `{__name__}` has no `{name}`")
-        return import_module(f"{__name__}.mcp").McpToolset
+    __getattr__, __dir__ = lazy(__name__, {"McpToolset": "mcp"})

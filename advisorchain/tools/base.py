@@ -12,13 +12,14 @@ from typing import Any, Final, TypeAlias
 from pydantic_core import to_jsonable_python
 
 from advisorchain._checked import checked_seconds
-from advisorchain.errors import AdvisorContractError, ConfigurationError, dropped, kind_of
+from advisorchain.errors import AdvisorContractError, ConfigurationError, ToolArgumentsError, dropped, kind_of
+from advisorchain.messages import ToolCall
 from advisorchain.model import is_async
 from advisorchain.options import ToolDefinition
 from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult
 
-__all__ = ["Approval", "Tool", "check_name", "digest_of", "sendable_name"]
+__all__ = ["Approval", "Tool", "arguments_in", "check_name", "digest_of", "sendable_name"]
 
 Approval: TypeAlias = bool | Callable[[Mapping[str, Any], ToolContext], bool]
 
@@ -65,6 +66,10 @@ class Tool(ABC):
     def name(self) -> str:
         """What the model calls it."""
         return self.definition.name
+
+    def is_same(self, other: Tool) -> bool:
+        """Whether `other` is this very tool, so that one of them is enough where both are offered."""
+        return self is other
 
     def asks_approval(self, arguments: str, context: ToolContext) -> bool:
         """Whether this very call needs a person's yes.
@@ -121,6 +126,18 @@ def check_name(name: object) -> str:
 def sendable_name(name: str) -> str:
     """A name as providers take it: what they refuse becomes `_`, and more than 64 characters are cut off."""
     return name if _NAME.fullmatch(name) else _REFUSED.sub("_", name)[:64] or "_"
+
+
+def arguments_in(text: str, name: str) -> dict[str, Any]:
+    """The JSON object that a model wrote as the arguments for the tool `name`.
+
+    Raises:
+        ToolArgumentsError: it is none.
+    """
+    try:
+        return ToolCall("-", name, text).parsed()
+    except ToolArgumentsError:
+        raise ToolArgumentsError(f"the arguments for `{name}` are not one JSON object") from None
 
 
 def digest_of(tools: Iterable[Tool]) -> str:

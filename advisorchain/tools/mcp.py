@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
-from anyio import Lock, create_task_group, fail_after
-from anyio.abc import TaskGroup
+from anyio import fail_after, get_current_task
 
 from advisorchain._checked import checked_seconds
-from advisorchain.errors import ConfigurationError, MissingExtraError, ToolArgumentsError, ToolError, kind_of
+from advisorchain.errors import ConfigurationError, MissingExtraError, ToolError, kind_of
 from advisorchain.exchange import ChatRequest
-from advisorchain.messages import ToolCall
 from advisorchain.options import ToolDefinition
-from advisorchain.tools.base import Approval, Tool
+from advisorchain.tools.base import Approval, Tool, arguments_in
 from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult
 from advisorchain.tools.toolset import Toolset
@@ -36,11 +34,13 @@ try:
     from mcp import Client, StdioServerParameters
     from mcp.client.session import MessageHandlerFnT
     from mcp.client.streamable_http import streamable_http_client
+    from mcp_types import Tool as ServerTool
 except ImportError as error:
     raise MissingExtraError('MCP servers need the package mcp: pip install "advisorchain[mcp]"') from error
 
-from advisorchain.tools._mcp_connection import Connection, reason_of
+from advisorchain.tools._mcp_connection import reason_of
 from advisorchain.tools._mcp_content import definition_of, names_of, result_from
+from advisorchain.tools._mcp_opening import Opening, opened_around
 
 __all__ = ["McpTool", "McpToolset"]
 
@@ -51,8 +51,10 @@ class McpToolset(Toolset):
     """The tools of one MCP server.
 
     The chain that it is in opens and closes it, so `async with chain`; or open it yourself, around the chain: `async with
-    toolset`. A process is started when it is opened, and ended when it is closed. While it is open its tools are read again
-    whenever the server says that they have changed, and for each turn where the server does not say so.
+    toolset`. A process is started when it is opened, and ended when it is closed. Several tasks may have it open at the same
+    time, such as one for each request: each has a process or connection of its own then, unless it runs inside an `async
+    with` of another, whose one it shares. While it is open its tools are read again whenever the server says that they have
+    changed, and for each turn where the server does not say so.
 
     A server that dies costs no turn: the model is told what has happened, by the result of the call. The next call starts or
     reaches the server anew; a call that was under way is not made again, since nobody knows what it has done. What fails is
@@ -96,65 +98,57 @@ class McpToolset(Toolset):
         self._settings: Final[dict[str, Any]] = {"timeout": timeout, "needs_approval": needs_approval}
         McpTool(self, "any", ToolDefinition("any"), **self._settings)  # so that bad ones are refused here
         self._start_timeout = checked_seconds("start_timeout", start_timeout)
-        self._tools: tuple[Tool, ...] = ()
-        self._depth = 0
-        self._group: TaskGroup | None = None
-        self._connection: Connection | None = None
+        self._openings: Final[dict[int, Opening]] = {}  # by the task that leaves them again
 
     # -- opening and closing
 
     async def __aenter__(self) -> Self:
-        """Start or reach the server. One that is open stays so until whoever opened it first leaves it.
+        """Start or reach the server, unless it is open around this task already.
 
         Raises:
             ToolError: it cannot be started or reached.
         """
-        if self._depth == 0:
+        task = get_current_task().id
+        if (mine := self._openings.get(task)) is None:
+            around = self._around()
             async with AsyncExitStack() as stack:
-                self._lock = Lock()
-                group = create_task_group()
-                await group.__aenter__()
-                self._group = group
-                stack.push_async_callback(self._close)
-                await self._connected()
-                await self._read()
+                mine = await stack.enter_async_context(Opening(self.name, self._client, self._start_timeout))
+                if around is None:
+                    await self._read(mine)
                 stack.pop_all()
-        self._depth += 1
+            self._openings[task] = mine
+        mine.depth += 1
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End or leave the server."""
-        self._depth -= 1
-        if self._depth == 0:
-            await self._close()
+        """End or leave the server, where it was started or reached for this task.
 
-    async def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        group, self._group = self._group, None
-        try:
-            if connection is not None:
-                await connection.aclose()
-        finally:
-            if group is not None:
-                group.cancel_scope.cancel()  # what is left of connections that were lost
-                # without the error: a group would put it into an ExceptionGroup
-                await group.__aexit__(None, None, None)
+        Raises:
+            ConfigurationError: another task has opened it.
+        """
+        task = get_current_task().id
+        if (mine := self._openings.get(task)) is None:
+            raise ConfigurationError(f"MCP server `{self.name}` is to be left by the task that has opened it: `async with`")
+        mine.depth -= 1
+        if mine.depth == 0:
+            del self._openings[task]
+            await mine.__aexit__(kind, error, traceback)
 
-    async def _connected(self) -> Connection:
-        """The connection; a new one where the last was lost."""
-        if self._group is None:
+    def _around(self) -> Opening | None:
+        """The outermost opening around the task that runs, which so keeps its connection as long as the task needs it."""
+        return next((each for each in opened_around() if each in self._openings.values()), None)
+
+    def _opening(self) -> Opening:
+        """Where a request's tools come from; without an opening around it, such as of a server's own chain, the oldest."""
+        opening = self._around() or next(iter(self._openings.values()), None)
+        if opening is None:
             raise ConfigurationError(
                 f"MCP server `{self.name}` is not open; use the chain that it is in by `async with chain`, or, where it is "
                 "given for single calls, put `async with toolset` around these"
             )
-        async with self._lock:  # calls of one answer run at the same time
-            if self._connection is None or not self._connection.is_open:
-                self._connection = Connection(self.name, self._client)
-                self._group.start_soon(self._connection.serve)
-                await self._connection.opened(self._start_timeout)
-            return self._connection
+        return opening
 
     async def _client(self, stack: AsyncExitStack, on_message: MessageHandlerFnT) -> Client:
         server = self._server
@@ -167,17 +161,16 @@ class McpToolset(Toolset):
 
     async def tools_for(self, request: ChatRequest) -> Sequence[Tool]:
         """The server's tools. Of one that does not answer those that were there last: calls tell what is the matter."""
-        if self._group is None:
-            await self._connected()  # raises
-        if self._connection is not None and self._connection.is_open and self._connection.changed:
-            try:
-                await self._read()
-            except ToolError:
-                pass
-        return self._tools
+        opening = self._opening()
+        if opening.tools is None:
+            return await self._read(opening)
+        if opening.changed:
+            with suppress(ToolError):
+                return await self._read(opening)
+        return opening.tools
 
-    async def _read(self) -> None:
-        connection = await self._connected()
+    async def _read(self, opening: Opening) -> tuple[Tool, ...]:
+        connection = await opening.connected()
         try:
             with fail_after(self._start_timeout):
                 named = names_of(await connection.listed())
@@ -187,14 +180,15 @@ class McpToolset(Toolset):
             hangs = isinstance(error, TimeoutError)
             why = f"no answer within {self._start_timeout:g} seconds" if hangs else reason_of(error)
             raise ToolError(f"the tools of MCP server `{self.name}` cannot be read: {why}") from error
-        known = {tool.name: tool for tool in self._tools}
-        made = []
-        for name, tool in named.items():
-            definition = definition_of(name, tool)
-            old = known.get(name)
-            same = isinstance(old, McpTool) and old.definition == definition and old.name_there == tool.name
-            made.append(old if old is not None and same else McpTool(self, tool.name, definition, **self._settings))
-        self._tools = tuple(made)
+        known = {tool.name: tool for tool in opening.tools or ()}
+        opening.tools = tuple(self._made(name, tool, known.get(name)) for name, tool in named.items())
+        return opening.tools
+
+    def _made(self, name: str, tool: ServerTool, known: Tool | None) -> Tool:
+        definition = definition_of(name, tool)
+        if isinstance(known, McpTool) and known.definition == definition and known.name_there == tool.name:
+            return known
+        return McpTool(self, tool.name, definition, **self._settings)
 
     async def call(self, name: str, name_there: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a tool there, for `McpTool`.
@@ -202,7 +196,7 @@ class McpToolset(Toolset):
         Raises:
             ToolError: it failed, or the server did.
         """
-        connection = await self._connected()
+        connection = await self._opening().connected()
         try:
             result = await connection.client().call_tool(name_there, dict(arguments))
         except ToolError:
@@ -233,10 +227,7 @@ class McpTool(Tool):
 
     def values(self, arguments: str) -> Mapping[str, Any]:
         """The arguments as they are; the server checks them."""
-        try:
-            return ToolCall("-", self.name, arguments).parsed()
-        except ToolArgumentsError:
-            raise ToolArgumentsError(f"the arguments for `{self.name}` are not one JSON object") from None
+        return arguments_in(arguments, self.name)
 
     async def run(self, arguments: str, context: ToolContext) -> ToolResult:
         """Have the server run it."""

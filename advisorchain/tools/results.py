@@ -4,8 +4,9 @@
 - Parts (`TextPart`, `ImagePart`, …), one or a list of them with texts between, are sent as parts.
 - Everything else is sent as its JSON text, and kept as JSON in `structured`. None is `null`. Models, dataclasses, dates,
   enums, sets and so on become JSON as pydantic makes it: bytes are base64 with the alphabet of URLs, a set is a list in the
-  order in which Python gives it, a key that is no text becomes one (`1` is `"1"`, `(2, 3)` is `"2,3"`), what iterates is
-  read to its end. Letters beyond ASCII stay what they are.
+  order in which Python gives it, a key that is no text becomes one (`1` is `"1"`, `(2, 3)` is `"2,3"`), an iterator inside
+  a value is read to its end. Letters beyond ASCII stay what they are.
+- A generator or another iterator is an error, as a tool that yields is: nobody knows how long it goes on.
 - What has no JSON form is an error that names the tool: an object of a class of its own, NaN and infinity, what holds
   itself or is nested deeper than 100 levels, half a character (a lone surrogate); and so is a text of more than a million
   characters, which no model would read.
@@ -14,7 +15,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
@@ -49,6 +50,8 @@ def result_of(name: str, value: object) -> ToolResult:
     Raises:
         AdvisorContractError: it cannot be sent to a model; the text names the tool and the place, never the value.
     """
+    if isinstance(value, Iterator | AsyncIterator):
+        raise AdvisorContractError(f"tool `{name}` yields; return a list, or one text")
     try:
         if isinstance(value, ToolResult):
             return ToolResult(_content(value.content), frozen_json(value.structured))

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn
 
 from advisorchain.errors import ConfigurationError, ToolArgumentsError
 from advisorchain.exchange import ChatRequest
-from advisorchain.messages import Message, ToolCall, ToolMessage
+from advisorchain.messages import Message, ToolMessage
 from advisorchain.options import ToolDefinition
 from advisorchain.tools._tool_index import ToolIndex
-from advisorchain.tools.base import Tool, check_name
+from advisorchain.tools.base import Tool, arguments_in, check_name
 from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult, result_of
 from advisorchain.tools.tool import checked_tools
-from advisorchain.tools.toolset import Toolset
+from advisorchain.tools.toolset import FunctionToolset, OpensToolsets, Toolset
 
 __all__ = ["SearchTool", "ToolSearch"]
 
@@ -46,7 +44,7 @@ _SCHEMA: Final = {
 }
 
 
-class ToolSearch(Toolset):
+class ToolSearch(OpensToolsets, Toolset):
     """A search tool before many tools. All of them can be run; the model is told of those that it has found.
 
     The words of names, descriptions and arguments are searched, ranked by BM25. The index is made anew when the set has
@@ -65,14 +63,13 @@ class ToolSearch(Toolset):
 
     def __init__(self, tools: Iterable[Any], *, limit: int = 5, accumulate: bool = True, name: str = "search_tools") -> None:
         given = list(tools)
-        self.toolsets: Final = tuple(each for each in given if isinstance(each, Toolset))
+        self.toolsets = tuple(each for each in given if isinstance(each, Toolset))
         self.tools: Final = checked_tools([each for each in given if not isinstance(each, Toolset)])
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise ConfigurationError("`limit` is to be a number of tools, 1 or more")
         self.name: Final = check_name(name)
         self._limit = limit
         self._accumulate = accumulate
-        self._opened: list[AsyncExitStack] = []
         self._indexes: deque[tuple[tuple[ToolDefinition, ...], ToolIndex]] = deque(maxlen=_INDEXES)
 
     async def tools_for(self, request: ChatRequest) -> Sequence[Tool]:
@@ -98,19 +95,10 @@ class ToolSearch(Toolset):
         """Not to be had: the search tool has to stay what it is."""
         raise ConfigurationError("a ToolSearch takes no prefix; give prefixes to the toolsets in it, and it a `name`")
 
-    async def __aenter__(self) -> Self:
-        """Open the toolsets."""
-        async with AsyncExitStack() as stack:
-            for each in self.toolsets:
-                await stack.enter_async_context(each)
-            self._opened.append(stack.pop_all())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Close them."""
-        await self._opened.pop().__aexit__(kind, error, traceback)
+    def filtered(self, keep: Callable[[Tool, ChatRequest], bool]) -> ToolSearch:
+        """A search of those of the tools for which `keep` returns True; it is not asked about the search tool itself."""
+        sets = [each.filtered(keep) for each in (FunctionToolset(lambda request: self.tools), *self.toolsets)]
+        return ToolSearch(sets, limit=self._limit, accumulate=self._accumulate, name=self.name)
 
 
 class SearchTool(Tool):
@@ -124,7 +112,7 @@ class SearchTool(Tool):
 
     def values(self, arguments: str) -> Mapping[str, Any]:
         """The query."""
-        values = ToolCall("-", self.name, arguments).parsed() if arguments.strip().startswith("{") else {}
+        values = arguments_in(arguments, self.name)
         if not isinstance(values.get("query"), str):
             raise ToolArgumentsError(f"`{self.name}` needs a text as `query`")
         return values

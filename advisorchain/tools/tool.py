@@ -12,10 +12,12 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter
 from math import inf
 from types import FunctionType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from anyio import current_effective_deadline
 
@@ -28,11 +30,23 @@ from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult, result_of
 from advisorchain.tools.schema import Arguments
 
-__all__ = ["FunctionTool", "Tool", "as_tool", "checked_tools", "tool"]
+__all__ = ["FunctionTool", "Tool", "ToolSettings", "as_tool", "checked_tools", "tool"]
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+
+
+class ToolSettings(TypedDict, total=False):
+    """What is told of a function that becomes a tool; see `tool`."""
+
+    name: str | None
+    description: str | None
+    sequential: bool
+    timeout: float | None
+    return_direct: bool
+    needs_approval: Approval
+    strict: bool | None
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -41,8 +55,9 @@ class FunctionTool(Tool, Generic[P, R]):
     An `async def` runs in the task of the loop. A plain function runs in a worker thread, with a copy of the caller's
     context variables; at most 40 in an event loop at the same time, apart from anyio's own. A thread cannot be stopped:
     cancelling waits until it ends, unless its time is limited, by the tool's `timeout` or whatever stands around it, such
-    as the loop's; then it is left to itself, and counts no more. Of those there may be 200 in a process; then plain
-    functions fail until some have ended. In long work call `anyio.from_thread.check_cancelled()` from time to time.
+    as the loop's; then it is left to itself, counts no more, and does not keep the process from ending. Of those there may
+    be 200 in a process; then plain functions fail until some have ended. In long work call
+    `anyio.from_thread.check_cancelled()` from time to time.
 
     Attributes:
         function: what is run.
@@ -100,6 +115,15 @@ class FunctionTool(Tool, Generic[P, R]):
         bound._unbound = None
         return bound
 
+    def is_same(self, other: Tool) -> bool:
+        """Whether `other` runs the same function with the same settings."""
+        return isinstance(other, FunctionTool) and self._identity == other._identity
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        settings = self.sequential, self.timeout, self.return_direct, self.needs_approval
+        return (self.function, self.definition, *settings)
+
     def values(self, arguments: str) -> Mapping[str, Any]:
         """The value of each parameter but the tool's context."""
         return self._arguments.values(arguments)
@@ -116,46 +140,15 @@ class FunctionTool(Tool, Generic[P, R]):
         def run() -> ToolResult:
             return result_of(self.name, function(*by_place, **by_keyword))
 
-        # a limit on time could not be kept otherwise
-        return await run_in_thread(run, abandon=self.timeout is not None or current_effective_deadline() != inf)
+        may_run_out = self.timeout is not None or current_effective_deadline() != inf
+        return await run_in_thread(run, abandon=may_run_out)
 
 
 @overload
-def tool(
-    function: Callable[P, R],
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    sequential: bool = False,
-    timeout: float | None = None,
-    return_direct: bool = False,
-    needs_approval: Approval = False,
-    strict: bool | None = None,
-) -> FunctionTool[P, R]: ...
+def tool(function: Callable[P, R], /, **settings: Unpack[ToolSettings]) -> FunctionTool[P, R]: ...
 @overload
-def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    sequential: bool = False,
-    timeout: float | None = None,
-    return_direct: bool = False,
-    needs_approval: Approval = False,
-    strict: bool | None = None,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
-def tool(
-    function: Any = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    sequential: bool = False,
-    timeout: float | None = None,
-    return_direct: bool = False,
-    needs_approval: Approval = False,
-    strict: bool | None = None,
-) -> Any:
+def tool(**settings: Unpack[ToolSettings]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(function: Any = None, /, **settings: Unpack[ToolSettings]) -> Any:
     """Make a tool of a function, async or not, of a method, a `functools.partial` or an object that can be called.
 
     Name, description and arguments are read from it; `advisorchain.tools.schema` has the rules, and
@@ -175,17 +168,17 @@ def tool(
     Raises:
         ConfigurationError: no function, a signature that no model can fill, or a name that providers refuse.
     """
-    make = functools.partial(
-        FunctionTool[Any, Any],
-        name=name,
-        description=description,
-        sequential=sequential,
-        timeout=timeout,
-        return_direct=return_direct,
-        needs_approval=needs_approval,
-        strict=strict,
-    )
+    make = functools.partial(FunctionTool[Any, Any], **settings)
     return make if function is None else make(function)
+
+
+def _shown() -> inspect.Signature:
+    """What `help(tool)` tells: the settings one by one."""
+    _, function, *settings = inspect.signature(FunctionTool.__init__).parameters.values()
+    return inspect.Signature([function.replace(kind=Parameter.POSITIONAL_ONLY, default=None), *settings])
+
+
+tool.__signature__ = _shown()  # type: ignore[attr-defined]
 
 
 def as_tool(tool: Any) -> Tool:
@@ -210,9 +203,8 @@ def checked_tools(tools: Iterable[Any]) -> tuple[Tool, ...]:
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"`tools` is {kind_of(tools)}; give a list of functions and tools")
     made = tuple(as_tool(each) for each in tools)
-    names = [each.name for each in made]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(each.name for each in made).items():
+        if times > 1:
             raise ConfigurationError(f"two tools have the name `{name}`; give one another: @tool(name=…)")
     return made
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from inspect import isawaitable
 from types import TracebackType
@@ -26,7 +27,7 @@ from advisorchain.tools.context import ToolContext
 from advisorchain.tools.results import ToolResult
 from advisorchain.tools.tool import checked_tools
 
-__all__ = ["FunctionToolset", "ToolsOf", "Toolset", "toolset"]
+__all__ = ["FunctionToolset", "OpensToolsets", "ToolsOf", "Toolset", "toolset"]
 
 ToolsOf: TypeAlias = Callable[[ChatRequest], Iterable[Any] | Awaitable[Iterable[Any]]]
 _PREFIX: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -98,20 +99,39 @@ def toolset(function: ToolsOf) -> FunctionToolset:
     return FunctionToolset(function)
 
 
-class _Wrapping(Toolset):
-    """A toolset that shows another one. It opens and closes it."""
+class OpensToolsets:
+    """What opens and closes toolsets together. It keeps nothing of that: it may be open several times, in any tasks.
 
-    def __init__(self, inner: Toolset) -> None:
-        self._inner = inner
+    Attributes:
+        toolsets: those.
+    """
+
+    toolsets: tuple[Toolset, ...]
 
     async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
+        """Open the toolsets."""
+        async with AsyncExitStack() as stack:
+            for each in self.toolsets:
+                await stack.enter_async_context(each)
+            stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._inner.__aexit__(kind, error, traceback)
+        """Close them."""
+        stack = AsyncExitStack()
+        for each in self.toolsets:
+            stack.push_async_exit(each)
+        await stack.__aexit__(kind, error, traceback)
+
+
+class _Wrapping(OpensToolsets, Toolset):
+    """A toolset that shows another one."""
+
+    def __init__(self, inner: Toolset) -> None:
+        self.toolsets = (inner,)
+        self._inner = inner
 
 
 class _Prefixed(_Wrapping):

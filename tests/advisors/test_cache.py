@@ -150,7 +150,7 @@ BASE = ChatRequest((SystemMessage("s"), UserMessage("q")), "c", ChatOptions(temp
         BASE.replace(messages=(*BASE.messages, AssistantMessage("a", metadata={"signature": 1}), UserMessage("q"))),
         BASE.replace(options=ChatOptions(temperature=0.6)),
         BASE.replace(options=ChatOptions(temperature=0.5, model="m")),
-        BASE.replace(options=ChatOptions(temperature=0.5, tools=[ToolDefinition("look")])),  # type: ignore[arg-type]
+        BASE.replace(options=ChatOptions(temperature=0.5, tools=[ToolDefinition("look")])),
         BASE.replace(options=ChatOptions(temperature=0.5, output=OutputSchema({"type": "object"}))),
         BASE.replace(options=ChatOptions(temperature=0.5, extra={"a": 1})),
     ],

@@ -291,7 +291,7 @@ async def test_B016_what_an_interruption_leaves(status: Any, interrupted: Any, k
 async def test_an_interruption_before_any_text_leaves_nothing(interrupted: Any, seen: ChatResponse | None) -> None:
     memory = MessageChatMemoryAdvisor(ChatMemory(), interrupted=interrupted)
     for status in ("closed", "cancelled"):
-        await turn(memory, request(U("u1")), Outcome(status, seen))  # type: ignore[arg-type]
+        await turn(memory, request(U("u1")), Outcome(status, seen))
     assert await stored(memory) == []
 
 
@@ -366,7 +366,7 @@ async def test_B182_nobody_can_change_a_stored_message_through_the_prompt(memory
     with pytest.raises(TypeError):
         passed.messages[0].metadata["marks"]["cache"].append(2)
     with pytest.raises(AttributeError):
-        passed.messages[0].content = "changed"  # type: ignore[misc]
+        passed.messages[0].content = "changed"
     await memory.done(passed, ok("a"))
     assert (await stored(memory))[0] == U((TextPart("hi"),), metadata={"marks": {"cache": [1]}})
 

@@ -137,7 +137,7 @@ async def test_who_is_cancelled_just_when_the_slot_comes_hands_it_on() -> None:
     async def waits(who: str) -> None:
         passed = await advisor.before(request)
         got.append(who)
-        advisor.done(passed, None)  # type: ignore[arg-type]
+        advisor.done(passed, None)
 
     async def cancelled() -> None:
         with scope:
@@ -148,7 +148,7 @@ async def test_who_is_cancelled_just_when_the_slot_comes_hands_it_on() -> None:
         await settle()
         group.start_soon(waits, "c")
         await settle()
-        advisor.done(holder, None)  # type: ignore[arg-type]
+        advisor.done(holder, None)
         scope.cancel()
     assert got[-1] == "c"
     assert free(advisor) == 1
@@ -282,7 +282,7 @@ def test_a_waiter_whose_event_loop_has_ended_is_passed_over() -> None:
     loop.run_until_complete(loop.shutdown_asyncgens())
     waiting[0]._log_destroy_pending = False
     loop.close()
-    advisor.done(holder, None)  # type: ignore[arg-type]
+    advisor.done(holder, None)
     assert free(advisor) == 1
     waiting.clear()
     assert free(advisor) == 1

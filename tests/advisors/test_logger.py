@@ -166,9 +166,9 @@ async def test_a_retry_and_a_fallback_tell_what_they_swallow(mode: str, caplog: 
 @pytest.mark.parametrize("name", ["level", "error_level"])
 def test_a_level_is_one_of_four(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"`{name}`"):
-        LoggingAdvisor(**{name: "loud"})  # type: ignore[arg-type]
+        LoggingAdvisor(**{name: "loud"})
 
 
 def test_content_is_yes_or_no() -> None:
     with pytest.raises(ConfigurationError, match="`content` is a str"):
-        LoggingAdvisor(content="yes")  # type: ignore[arg-type]
+        LoggingAdvisor(content="yes")

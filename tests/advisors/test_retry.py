@@ -427,7 +427,7 @@ async def test_a_reader_who_is_cancelled_between_attempts_keeps_what_was_shown(m
             await anyio.lowlevel.checkpoint()
         group.cancel_scope.cancel()
     question, answer = await stored(memory.chat_memory)
-    assert (question.text, answer.text, answer.partial) == ("q", "One ", True)  # type: ignore[union-attr]
+    assert (question.text, answer.text, answer.partial) == ("q", "One ", True)
 
 
 # -- around other parts
@@ -563,7 +563,7 @@ def test_an_async_strategy_is_refused() -> None:
         return 0
 
     with pytest.raises(ConfigurationError, match="`wait` is async"):
-        RetryAdvisor(wait=wait)  # type: ignore[arg-type]
+        RetryAdvisor(wait=wait)
 
 
 def test_the_missing_library_names_the_command() -> None:

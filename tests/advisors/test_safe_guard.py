@@ -77,7 +77,7 @@ def everything(chunks: Sequence[ChatChunk], response: ChatResponse) -> str:
 
 def test_chain_038_words_must_be_given() -> None:
     with pytest.raises(ConfigurationError, match="`words`"):
-        SafeGuardAdvisor(None)  # type: ignore[arg-type]
+        SafeGuardAdvisor(None)
     with pytest.raises(ConfigurationError, match="`words` is empty"):
         SafeGuardAdvisor()
 
@@ -189,7 +189,7 @@ async def test_a_judge_says_why(verdict: Any, reason: str | None, is_async: bool
 async def test_a_judge_that_gives_something_else_or_fails_lets_nothing_pass() -> None:
     model = ScriptedModel("fine")
     with pytest.raises(AdvisorContractError, match="`judge` returned an int"):
-        await AdvisorChain(model, [SafeGuardAdvisor(judge=lambda text: 1)]).call("hello")  # type: ignore[arg-type, return-value]
+        await AdvisorChain(model, [SafeGuardAdvisor(judge=lambda text: 1)]).call("hello")
     with pytest.raises(ZeroDivisionError):
         await AdvisorChain(model, [SafeGuardAdvisor(judge=lambda text: bool(1 // 0))]).call("hello")
     assert not model.requests

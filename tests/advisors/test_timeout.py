@@ -179,7 +179,7 @@ async def test_outside_memory_what_was_seen_of_a_stream_is_kept_as_a_partial_ans
     memory, timeout = MessageChatMemoryAdvisor(ChatMemory()), TimeoutAdvisor(3)
     assert timeout.order < CHAT_MEMORY_ORDER
     question, answer = await kept(AdvisorChain(Slow(clock, (1, "a"), (2, None)), [memory, timeout]), memory, "stream")
-    assert (question.text, answer.text, answer.partial) == ("q", "a", True)  # type: ignore[union-attr]
+    assert (question.text, answer.text, answer.partial) == ("q", "a", True)
 
 
 async def test_outside_memory_nothing_of_a_call_is_kept(clock: Clock) -> None:

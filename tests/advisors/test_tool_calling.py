@@ -561,7 +561,7 @@ async def test_two_calls_with_one_id_get_ids_of_their_own(mode: Mode) -> None:
     await ask(mode, chain, "q")
     asked, one, two = model.prompts[1][-3:]
     assert isinstance(asked, AssistantMessage)
-    assert [call.id for call in asked.tool_calls] == [one.tool_call_id, two.tool_call_id]  # type: ignore[union-attr]
+    assert [call.id for call in asked.tool_calls] == [one.tool_call_id, two.tool_call_id]
     assert sorted(runs.names) == ["a", "b"]
 
 

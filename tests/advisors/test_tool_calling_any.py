@@ -79,7 +79,7 @@ async def test_any_turn(turn: Any, limits: Any, deny: bool, inside: bool) -> Non
         ]
         model, runs, memory = ScriptedModel(*script, "done"), Runs(), ChatMemory()
         order = {"order": TOOL_CALLING_ORDER + 1} if inside else {}
-        remembering = MessageChatMemoryAdvisor(memory, remember="turn", **order)  # type: ignore[arg-type]
+        remembering = MessageChatMemoryAdvisor(memory, remember="turn", **order)
         chain = AdvisorChain(model, [remembering, ToolCallingAdvisor(_tools(runs), **limits)])
         try:
             response, pauses = await _to_the_end(mode, chain, deny)

@@ -68,7 +68,7 @@ async def test_B056_one_of_three_fails_and_the_others_count(mode: Mode, how: str
     chain, model = looping(tools, asks(*calls), "done")
     await ask(mode, chain, "q")
     one, two, three = model.prompts[1][-3:]
-    assert [(each.tool_call_id, each.is_error) for each in (one, two, three)] == [  # type: ignore[union-attr]
+    assert [(each.tool_call_id, each.is_error) for each in (one, two, three)] == [
         ("a", False), ("b", True), ("c", False),
     ]  # fmt: skip
     assert two.text == "tool `boom` failed: ValueError: broken"
@@ -89,6 +89,10 @@ class _MuteError(Exception):
         (KeyError("x"), "KeyError: 'x'"),
         (FileNotFoundError(2, "No such file", "/home/me/secret/report.csv"), "[Errno 2] No such file: '…/report.csv'"),
         (OSError("C:\\Users\\me\\report.csv is locked"), "OSError: …/report.csv is locked"),
+        (OSError(r"C:\\Users\\me\\report.csv is locked"), "OSError: …/report.csv is locked"),
+        (OSError("C:/Users/me/report.csv is locked"), "OSError: …/report.csv is locked"),
+        (OSError("no file:///home/me/report.csv"), "OSError: no …/report.csv"),
+        (OSError(r"no \\server\share\me\report.csv"), "OSError: no …/report.csv"),
         (OSError("see https://example.org/a/b?c=/d/e and a/b/c"), "see https://example.org/a/b?c=…/e and a/b/c"),
         (RuntimeError("the worker said:\nTraceback (most recent call last)\n  File x"), "RuntimeError: the worker said:"),
         (ExceptionGroup("group", [ExceptionGroup("group", [ValueError("inside")])]), "ValueError: inside"),
@@ -283,6 +287,20 @@ async def test_an_error_that_is_raised_twice_is_noted_once() -> None:
         with pytest.raises(ValueError, match="again"):
             await chain.call("q")
     assert error.__notes__.count("in tool `t` (call `k1`)") == 1
+
+
+class _StopError(BaseException):
+    def add_note(self, note: str) -> None:
+        raise TypeError("it takes no notes")
+
+
+async def test_what_takes_no_note_comes_out_as_it_is() -> None:
+    async def stops() -> None:
+        raise _StopError
+
+    chain, _ = looping([Runs().giving("t", stops)], asks("t"))
+    with pytest.raises(_StopError):
+        await chain.call("q")
 
 
 @both
@@ -513,6 +531,46 @@ async def test_a_tool_whose_own_work_was_cancelled_has_failed(mode: Mode, on_err
     chain, _ = looping(tools, asks("a", "b"), "done", on_error=on_error)
     one, two = results_of(await ask(mode, chain, "q"))
     assert (one.text, one.is_error, two.text) == ("tool `a` failed: CancelledError", True, "ok")
+
+
+async def _breaks_off() -> str:
+    """Wait; make an error of whatever ends that, as libraries of networks do."""
+    try:
+        await anyio.sleep_forever()
+    except BaseException:
+        raise ConnectionError("broken off") from None
+
+
+@both
+@pytest.mark.parametrize("settings", [{}, {"return_direct": True}], ids=["ordinary", "return_direct"])
+@pytest.mark.parametrize("on_error", ["tell", "raise"])
+async def test_a_tool_that_makes_an_error_of_its_cancellation_does_not_keep_the_turn(
+    mode: Mode, settings: Any, on_error: Any
+) -> None:
+    memory = ChatMemory()
+    tools = [tool(_breaks_off, name="t", **settings)]
+    chain, model = looping(tools, asks("t"), "never", on_error=on_error, advisors=[MessageChatMemoryAdvisor(memory)])
+    with pytest.raises(TimeoutError):
+        await ask(mode, chain, "q", conversation_id="c", timeout=0.05)
+    assert len(model.requests) == 1
+    assert texts(await stored(memory)) == []
+    with anyio.CancelScope() as scope:
+        chain, model = looping(tools, asks("t"), "never", on_error=on_error)
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask, mode, chain, "q")
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+    assert (scope.cancelled_caught, len(model.requests)) == (True, 1)
+
+
+@both
+@pytest.mark.parametrize("on_error", ["tell", "raise"])
+async def test_a_tool_that_makes_an_error_of_the_end_of_its_time_is_told_as_one_that_ran_out(
+    mode: Mode, on_error: Any
+) -> None:
+    chain, _ = looping([tool(_breaks_off, name="t", timeout=0.05)], asks("t"), "done", on_error=on_error)
+    (result,) = results_of(await ask(mode, chain, "q"))
+    assert result.text == "tool `t` did not end within 0.05 seconds, and was stopped"
 
 
 async def test_a_timeout_of_the_call_stops_the_tools_that_run() -> None:

@@ -441,7 +441,7 @@ async def test_a_turn_that_is_to_replace_the_last_one_goes_on_as_an_edit(mode: M
     model = ScriptedModel(asks(pay("p", 1)), "new")
     client = ChatClient(model, memory=memory, tools=desk.tools)
     asked = {} if turn == "regenerate" else {"prompt": "q2"}
-    pause = paused(await client.call(**asked, conversation_id="c", turn=turn))  # type: ignore[arg-type]
+    pause = paused(await client.call(**asked, conversation_id="c", turn=turn))
     assert texts(await stored(memory)) == ["q", "old"]
     resumed: Any = pause.resume(approve=["p"])
     if mode == "call":
@@ -512,6 +512,46 @@ async def test_tool_035_a_pause_without_an_open_call_cannot_be_loaded(change: An
     assert ToolPause.load(json.dumps({**data, "of a later version": 1})) == pause
     with pytest.raises(InvalidInputError, match="`pause`"):
         ToolPause.load("nonsense")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"waiting": ["k1", "k1"]},
+        {"round": 0},
+        {"recalled": -1},
+        {"recalled": 99},
+        {"seconds": -1.0},
+        {"seconds": "inf"},
+        {"calls": {"pay": -1}},
+        {"failures": [["pay", "{}", "no", -1]]},
+    ],
+    ids=str,
+)
+async def test_a_pause_whose_counts_somebody_changed_cannot_be_loaded(change: Any) -> None:
+    data = json.loads((await _pause_of(pay("k1", 1))).dump())
+    assert ToolPause.load(json.dumps(data)).waiting == ("k1",)
+    with pytest.raises(InvalidInputError, match="`pause` cannot be made"):
+        ToolPause.load(json.dumps({**data, **change}))
+
+
+@both
+async def test_approved_arguments_that_fit_no_more_are_refused_before_anything_runs(mode: Mode) -> None:
+    runs: list[str] = []
+
+    @tool(name="pay")
+    async def pays_otherwise(amount: int, currency: str) -> str:
+        """Pay."""
+        runs.append(currency)
+        return "paid"
+
+    pause = await _pause_of(pay("p", 1))
+    chain, model = looping([pays_otherwise], "done")
+    with pytest.raises(InvalidInputError, match=r"deny or change call `p`: .*`currency`: Field required"):
+        await go_on(mode, chain, pause.resume(approve=["p"]))
+    assert (runs, model.requests) == ([], [])
+    await go_on(mode, chain, pause.resume(change={"p": {"amount": 1, "currency": "EUR"}}))
+    assert runs == ["EUR"]
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -109,7 +109,8 @@ async def test_when_it_is_cancelled_no_task_is_left_and_no_result_arrives(mode: 
             group.cancel_scope.cancel()
     assert {task.id for task in anyio.get_running_tasks()} <= before
     go_on.set()
-    assert await anyio.to_thread.run_sync(ended.acquire, True, 10)
+    if how == "cancelled" or begun.acquire(blocking=False):  # on a busy machine the time may be over before one has begun
+        assert await anyio.to_thread.run_sync(ended.acquire, True, 10)
     for _ in range(20):  # what a thread hands back comes to the event loop in one of its next rounds
         await anyio.lowlevel.checkpoint()
     assert await stored(memory) == []

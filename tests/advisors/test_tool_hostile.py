@@ -369,7 +369,7 @@ async def test_B165_calls_without_ids_have_ids_and_results_of_their_own(mode: Mo
     ids = [call.id for call in asked.tool_calls]
     assert all(ids)
     assert len(set(ids)) == 2
-    assert [(result.tool_call_id, result.text) for result in (one, other)] == [  # type: ignore[union-attr]
+    assert [(result.tool_call_id, result.text) for result in (one, other)] == [
         (ids[0], "f 1"), (ids[1], "f 2"),
     ]  # fmt: skip
 

@@ -202,6 +202,80 @@ async def test_one_that_is_open_stays_open_for_whoever_opened_it() -> None:
         await server.tools_for(HI)
 
 
+@pytest.mark.parametrize(
+    ("ours", "by", "first_out", "mode"),
+    [
+        (None, "toolset", 0, "call"),
+        (None, "toolset", 1, "stream"),
+        (None, "toolset", 2, "call"),
+        (None, "chain", 0, "stream"),
+        (None, "search", 2, "call"),
+        (OURS, "toolset", 0, "stream"),
+    ],
+    ids=lambda value: "stdio" if value is OURS else str(value),
+)
+async def test_tasks_may_have_it_open_at_overlapping_times(ours: Any, by: str, first_out: int, mode: Mode) -> None:
+    server = McpToolset(ours or make_server())
+    advisor = ToolsetAdvisor(ToolSearch([server]) if by == "search" else server)
+    inside, left = 0, [anyio.Event() for _ in range(3)]
+    all_inside = anyio.Event()
+
+    async def request(place: int) -> None:
+        nonlocal inside
+        model = ScriptedModel(asking(("k", "add", f'{{"a": {place}, "b": 1}}')), "Done.")
+        chain = AdvisorChain(model, [advisor, ToolCallingAdvisor()])
+        async with server if by == "toolset" else chain:
+            inside += 1
+            if inside == 3:
+                all_inside.set()
+            await all_inside.wait()
+            if place != first_out:
+                await left[first_out].wait()
+            assert [result.text for result in results_of(await ask(mode, chain, "hi"))] == [str(place + 1)]
+        left[place].set()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            for place in range(3):
+                group.start_soon(request, place)
+    with pytest.raises(ConfigurationError, match="not open"):
+        await server.tools_for(HI)
+
+
+async def test_inside_an_opening_it_is_shared_and_a_task_that_outlives_it_gets_its_own(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = McpToolset(["sh", "-c", f'echo started >> "{log}"; exec "$@"', "sh", *OURS])
+    outer_left, inner_in = anyio.Event(), anyio.Event()
+
+    async def inner() -> None:
+        async with server:
+            assert (await run(server, "add", a=1, b=1)).structured == {"result": 2}
+            assert log.read_text().split() == ["started"]
+            inner_in.set()
+            await outer_left.wait()
+            assert (await run(server, "add", a=2, b=1)).structured == {"result": 3}
+            assert log.read_text().split() == ["started"] * 2
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            async with server:
+                group.start_soon(inner)
+                await inner_in.wait()
+            outer_left.set()
+
+
+async def test_only_the_task_that_has_opened_it_leaves_it() -> None:
+    async with McpToolset(make_server()) as server:
+
+        async def leave() -> None:
+            with pytest.raises(ConfigurationError, match="`house` is to be left by the task that has opened it"):
+                await server.__aexit__(None, None, None)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(leave)
+        assert (await run(server, "add", a=1, b=1)).structured == {"result": 2}
+
+
 async def test_an_error_of_the_application_keeps_its_type() -> None:
     with pytest.raises(KeyError, match="mine"):
         async with McpToolset(make_server()):

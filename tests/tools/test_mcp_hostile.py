@@ -119,7 +119,7 @@ async def test_an_answer_that_is_none_is_an_error_result_and_the_turn_goes_on(mo
 async def test_one_that_does_not_end_is_killed() -> None:
     toolset = server("does not end")
     async with toolset:
-        (echo,) = await toolset.tools_for(None)  # type: ignore[arg-type]
+        (echo,) = await toolset.tools_for(None)
         assert echo.name == "echo"
     running = subprocess.run(["pgrep", "-f", f"{BAD} does not end"], capture_output=True, check=False)
     assert running.returncode == 1

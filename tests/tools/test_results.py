@@ -4,8 +4,10 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import itertools
 import json
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -75,7 +77,7 @@ def test_B068_none_is_null() -> None:
         ([], []),
         (1.5, 1.5),
         (True, True),
-        (map(str, [1, 2]), ["1", "2"]),
+        ([map(str, [1, 2])], [["1", "2"]]),
     ],
 )
 def test_other_values_are_json_by_pydantics_rules(value: object, expected: object) -> None:
@@ -135,7 +137,7 @@ class Secret:
         ("x" * (MAX_CHARACTERS + 1), "1000001 characters, the limit is 1000000"),
         (["x" * MAX_CHARACTERS], "1000004 characters"),
         ([IMAGE, 5], "`1` is an int"),
-        (ToolResult(5), "its `content` is an int"),  # type: ignore[arg-type]
+        (ToolResult(5), "its `content` is an int"),
         (ToolResult("x", Secret()), "a Secret is not JSON"),
         (ToolContext(tool_name="t", context={"a": "hush"}), "a ToolContext that cannot be sent"),
         ({"a": ToolContext(tool_name="t")}, "a dict that cannot be sent"),
@@ -166,7 +168,7 @@ def test_a_tool_may_give_a_text_for_the_model_beside_data_for_the_program() -> N
     message = message_of(ToolResult("2 rows", {"rows": [1, 2]}))
     assert message.content == "2 rows"
     assert message.structured == {"rows": [1, 2]}
-    assert message_of(ToolResult([IMAGE])).content == (IMAGE,)  # type: ignore[arg-type]
+    assert message_of(ToolResult([IMAGE])).content == (IMAGE,)
 
 
 json_values = st.recursive(
@@ -181,6 +183,21 @@ def test_B067_any_json_value_is_sent_as_json_text_of_it(value: object) -> None:
     message = message_of(value)
     assert json.loads(message.text) == value
     assert message.structured == value
+
+
+@pytest.mark.parametrize("made", [lambda: itertools.count(), lambda: (each for each in "ab"), lambda: iter([1])])
+async def test_an_iterator_is_refused_as_a_tool_that_yields_is(made: Callable[[], object]) -> None:
+    @tool
+    async def rows() -> object:
+        return made()
+
+    @tool
+    def rows_in_a_thread() -> object:
+        return made()
+
+    for each in (rows, rows_in_a_thread):
+        with pytest.raises(AdvisorContractError, match=f"^tool `{each.name}` yields; return a list, or one text$"):
+            await each.run("{}", ToolContext(tool_name=each.name))
 
 
 async def test_B066_a_tool_whose_result_cannot_be_sent_raises_by_its_name() -> None:

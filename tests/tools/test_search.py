@@ -144,8 +144,22 @@ async def test_a_tool_that_the_caller_forces_is_in_sight() -> None:
 async def test_the_search_tool_says_what_is_wrong_with_arguments() -> None:
     (searching, *_) = await ToolSearch([WEATHER]).tools_for(HI)
     for arguments in ("{}", '{"query": 3}', "[]", "nonsense", '{"query"'):
-        with pytest.raises(ToolArgumentsError):
+        with pytest.raises(ToolArgumentsError, match=r"`search_tools`(?!.*call)"):
             await searching.run(arguments, ToolContext(tool_name="search_tools"))
+
+
+@both
+async def test_a_filtered_search_finds_what_may_be_run(mode: Mode) -> None:
+    many = ToolSearch([WEATHER, toolset(lambda request: [CLOTHING, TIME])], limit=9, name="find")
+    few = many.filtered(lambda each, request: each.name != "clothing")
+    searching, *others = await few.tools_for(HI)
+    assert [each.name for each in others] == ["weather", "time"]
+    assert "There are 2 more" in searching.definition.description
+    script = [asking(("k1", "find", '{"query": "clothing weather time"}')), asking(("k2", "time", "{}")), "done"]
+    model = ScriptedModel(*script)
+    response = await ask(mode, AdvisorChain(model, [ToolsetAdvisor(few), ToolCallingAdvisor()]), "hi")
+    found, ran = (message for message in response.earlier if isinstance(message, ToolMessage))
+    assert (sorted(json.loads(found.text)), ran.text) == (["time", "weather"], "time ran")
 
 
 async def test_results_that_somebody_changed_find_nothing() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 
 import anyio
 import anyio.lowlevel
@@ -145,3 +148,53 @@ async def test_a_generators_end_that_escapes_is_raised_where_it_is_waited_for() 
 
     with pytest.raises(GeneratorExit):
         await work.run("{}", HERE)
+
+
+_HANGS = """
+import sys, threading
+import anyio
+from advisorchain import AdvisorChain, ChatResponse
+from advisorchain.advisors import ToolCallingAdvisor
+from advisorchain.testing import ScriptedModel
+from advisorchain.messages import AssistantMessage, ToolCall
+
+def hang() -> str:
+    "Hang."
+    threading.Event().wait()
+    return "never"
+
+asks = ChatResponse(AssistantMessage("", tool_calls=(ToolCall("k1", "hang"),)), "tool_calls")
+chain = AdvisorChain(ScriptedModel(asks, "It hangs."), [ToolCallingAdvisor([hang], timeout=0.05)])
+
+async def main() -> None:
+    print((await chain.call("q")).text)
+
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+def test_a_tool_that_hangs_does_not_keep_the_process_from_ending(anyio_backend_name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _HANGS, anyio_backend_name], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("It hangs.\n", "", 0)
+
+
+@pytest.mark.parametrize("timeout", [None, 9])
+async def test_a_plain_function_may_run_an_event_loop_of_its_own_and_ask_the_one_of_its_caller(
+    timeout: float | None,
+) -> None:
+    here = threading.get_ident()
+    name = ContextVar("name", default="nobody")
+    name.set("caller")
+
+    async def place() -> tuple[int, str]:
+        await anyio.lowlevel.checkpoint()
+        return threading.get_ident(), name.get()
+
+    @tool(timeout=timeout)
+    def work() -> list[bool]:
+        own, outside = anyio.run(place), anyio.from_thread.run(place)
+        return [own == (threading.get_ident(), "caller"), outside == (here, "caller"), name.get() == "caller"]
+
+    assert (await work.run("{}", HERE)).structured == [True, True, True]

@@ -92,7 +92,7 @@ async def test_the_decorated_function_is_called_as_before() -> None:
     assert add(2) == 3
     assert add(a=2, b=5) == 7
     assert await later(4) == 4
-    assert (add.__name__, add.__doc__, list(inspect.signature(add).parameters)) == ("add", "Add.", ["a", "b"])  # type: ignore[attr-defined]
+    assert (add.__name__, add.__doc__, list(inspect.signature(add).parameters)) == ("add", "Add.", ["a", "b"])
 
 
 @pytest.mark.parametrize("name", ["search", "buy", "open", "greet", "leave"])
@@ -192,20 +192,20 @@ async def async_approval(arguments: Mapping[str, Any], context: ToolContext) -> 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: tool(5), "a tool is made of a function, not of an int"),  # type: ignore[call-overload]
+        (lambda: tool(5), "a tool is made of a function, not of an int"),
         (lambda: tool(Shop), "not of the class `Shop`"),
         (lambda: tool(tool(print_it)), "not of a FunctionTool"),
         (lambda: tool(yields), "tool `yields` yields; return a list"),
         (lambda: tool(yields_later), "tool `yields_later` yields"),
-        (lambda: tool(print_it, name=5), "`name` of a tool is an int"),  # type: ignore[call-overload]
+        (lambda: tool(print_it, name=5), "`name` of a tool is an int"),
         (lambda: tool(print_it, description="\ud800"), "`print_it` cannot be told to a model: .*lone surrogate"),
         (lambda: tool(print_it, timeout=0), "`timeout` of tool `print_it` is 0; give seconds, more than 0"),
         (lambda: tool(print_it, timeout=True), "`timeout` of tool `print_it`"),
         (lambda: tool(print_it, timeout=float("nan")), "`timeout` of tool `print_it`"),
-        (lambda: tool(print_it, needs_approval="yes"), "`needs_approval` of tool `print_it`"),  # type: ignore[call-overload]
-        (lambda: tool(print_it, needs_approval=async_approval), "`needs_approval` of tool `print_it`"),  # type: ignore[arg-type]
+        (lambda: tool(print_it, needs_approval="yes"), "`needs_approval` of tool `print_it`"),
+        (lambda: tool(print_it, needs_approval=async_approval), "`needs_approval` of tool `print_it`"),
         (lambda: checked_tools("print"), "`tools` is a str; give a list"),
-        (lambda: checked_tools(5), "`tools` is an int; give a list"),  # type: ignore[arg-type]
+        (lambda: checked_tools(5), "`tools` is an int; give a list"),
         (lambda: checked_tools([print_it, tool(print_it)]), "two tools have the name `print_it`"),
         (lambda: checked_tools([5]), "a tool is made of a function"),
     ],
@@ -264,7 +264,7 @@ def test_nobody_is_asked_to_approve_arguments_that_do_not_fit() -> None:
 
 
 def test_an_approval_that_is_no_bool_is_an_error() -> None:
-    odd = tool(print_it, needs_approval=lambda arguments, context: "yes")  # type: ignore[arg-type, return-value]
+    odd = tool(print_it, needs_approval=lambda arguments, context: "yes")
     with pytest.raises(AdvisorContractError, match="`needs_approval` of tool `print_it` returned a str"):
         odd.asks_approval('{"text": "x"}', CONTEXT)
 

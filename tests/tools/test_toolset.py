@@ -10,6 +10,7 @@ import pytest
 from advisorchain.advisors.tool_calling import ToolCallingAdvisor
 from advisorchain.advisors.toolsets import ToolsetAdvisor
 from advisorchain.chain import AdvisorChain
+from advisorchain.client import ChatClient
 from advisorchain.errors import AdvisorContractError, AdvisorOrderWarning, ConfigurationError
 from advisorchain.exchange import ChatRequest
 from advisorchain.messages import UserMessage
@@ -102,7 +103,7 @@ async def test_a_filter_that_answers_no_bool_is_told() -> None:
         return False
 
     with pytest.raises(AdvisorContractError, match="`keep` returned a coroutine for tool `read`"):
-        await files.filtered(keep).tools_for(asked())  # type: ignore[arg-type]
+        await files.filtered(keep).tools_for(asked())
 
 
 @pytest.mark.parametrize("given", [None, "read", {"read": 1}])
@@ -118,6 +119,60 @@ async def test_two_sets_with_one_name_are_an_error_before_the_model_is_asked() -
     assert not model.requests
 
 
+@both
+@pytest.mark.parametrize(
+    "settings", [{"needs_approval": True}, {"return_direct": True}, {"timeout": 5}, {"sequential": True}]
+)
+async def test_a_function_with_other_settings_is_another_tool(mode: Mode, settings: dict[str, Any]) -> None:
+    runs: list[str] = []
+
+    async def send() -> str:
+        """Send."""
+        runs.append("sent")
+        return "sent"
+
+    again = tool(send, **settings)
+    model = ScriptedModel(asking(("k1", "send", "{}")), "done")
+    chain = AdvisorChain(model, [ToolsetAdvisor(toolset(lambda request: [again])), ToolCallingAdvisor([send])])
+    with pytest.raises(ConfigurationError, match="`send` is the name of another tool already"):
+        await ask(mode, chain, "hi")
+    with pytest.raises(ConfigurationError, match="`send` is the name of another tool of advisor `tools`"):
+        await ChatClient(model, tools=[send]).call("hi", tools=[again])
+    assert (runs, model.requests) == ([], [])
+
+
+@both
+async def test_equal_tools_of_two_servers_are_two(mode: Mode) -> None:
+    def server(answer: str) -> Toolset:
+        def ping() -> str:
+            """Ping."""
+            return answer
+
+        return toolset(lambda request: [ping])
+
+    model = ScriptedModel()
+    sets = [ToolsetAdvisor(server("a"), name="one"), ToolsetAdvisor(server("b"), name="two")]
+    with pytest.raises(ConfigurationError, match="`ping` is the name of another tool already"):
+        await ask(mode, AdvisorChain(model, [*sets, ToolCallingAdvisor()]), "hi")
+
+
+class Clock:
+    def now(self) -> str:
+        """Tell the time."""
+        return "noon"
+
+
+@both
+async def test_the_same_tool_again_is_no_harm(mode: Mode) -> None:
+    clock = Clock()
+    model = ScriptedModel(asking(("k1", "now", "{}"), ("k2", "read", "{}")), "done")
+    again = toolset(lambda request: [clock.now, read])
+    chain = AdvisorChain(model, [ToolsetAdvisor(again), ToolCallingAdvisor([clock.now, read])])
+    response = await ask(mode, chain, "hi")
+    assert [message.text for message in response.earlier[1:]] == ["noon", "read a"]
+    assert offered_to(model) == [["now", "read"]] * 2
+
+
 @pytest.mark.parametrize("prefix", ["", "a b", "x" * 33, None])
 def test_a_prefix_that_providers_refuse(prefix: Any) -> None:
     with pytest.raises(ConfigurationError, match="`prefix`"):
@@ -126,11 +181,11 @@ def test_a_prefix_that_providers_refuse(prefix: Any) -> None:
 
 def test_what_is_no_toolset() -> None:
     with pytest.raises(ConfigurationError, match="made of a function of the request, not of a list"):
-        toolset([read])  # type: ignore[arg-type]
+        toolset([read])
     with pytest.raises(ConfigurationError, match="`toolsets` has a FunctionTool"):
-        ToolsetAdvisor(read)  # type: ignore[arg-type]
+        ToolsetAdvisor(read)
     with pytest.raises(ConfigurationError, match="`keep` is None"):
-        files.filtered(None)  # type: ignore[arg-type]
+        files.filtered(None)
 
 
 def test_without_a_loop_further_in_it_is_told() -> None:

@@ -5,24 +5,32 @@ from __future__ import annotations
 import re
 from asyncio import CancelledError
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
-from anyio import get_cancelled_exc_class
+from anyio import current_effective_deadline, get_cancelled_exc_class
 
 from advisorchain.advisors._tool_loop.nesting import is_too_deep
+from advisorchain.errors import add_note
 from advisorchain.messages import ToolCall, ToolMessage
 
-__all__ = ["cancellation_in", "ends_turn", "error_result", "failure"]
+__all__ = ["cancellation_of_turn", "ends_turn", "error_result", "failure", "noted"]
 
 _MOST: Final = 2000  # characters of an error that a model is told: enough for a long message, nothing beside a prompt
 _MOST_OF_GROUP: Final = 3  # errors of a group that it is told of
-# A file's folders tell of the machine, and its name may help the model. The path of a URL is none.
-_FOLDERS: Final = re.compile(r"(?<![\w:/.\\])(?:[A-Za-z]:\\|/)(?:[^\s/\\'\"`:;,<>|()]+[/\\])+")
+# A file's folders tell of the machine, and its name may help the model. The path of a URL is none, but for `file://`. Not
+# found: what follows a blank in a folder's name, for nobody can tell it from a sentence that goes on.
+_FOLDERS: Final = re.compile(r"(?<![\w:/.\\])(?:file://[\w.-]*/|[A-Za-z]:[/\\]+|\\{2,}|/)(?:[^\s/\\'\"`:;,<>|()]+[/\\]+)+")
 _TRACE: Final = "Traceback (most recent call last)"
 
 
-def cancellation_in(error: BaseException) -> BaseException | None:
-    """The cancellation that an error is, or that a group of errors holds."""
+def cancellation_of_turn(error: BaseException) -> BaseException | None:
+    """The cancellation that a tool's error is, or that a group of errors holds, where it is the turn's.
+
+    A tool may have cancelled its own work only. When its task is to end, no time at all is left to it.
+    """
+    if current_effective_deadline() != -inf:
+        return None
     return next((leaf for leaf in _leaves(error) if isinstance(leaf, get_cancelled_exc_class())), None)
 
 
@@ -45,6 +53,12 @@ def ends_turn(error: BaseException, *, raises: bool) -> bool:
     if any(is_too_deep(leaf) for leaf in leaves):
         return True
     return raises and all(isinstance(leaf, Exception | SystemExit) for leaf in leaves)
+
+
+def noted(error: BaseException, call: ToolCall) -> BaseException:
+    """The error itself, with a note of the tool."""
+    add_note(error, f"in tool `{call.name}` (call `{call.id}`)")
+    return error
 
 
 def failure(call: ToolCall, error: BaseException) -> ToolMessage:

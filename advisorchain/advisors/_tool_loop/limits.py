@@ -98,6 +98,16 @@ class Counts:
     calls: Counter[str] = field(default_factory=Counter)
     failures: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
+    @classmethod
+    def of(cls, calls: Mapping[str, int], failed: Iterable[tuple[str, str, str, int]]) -> Counts:
+        """The counts of a turn that was paused, made of what was kept of them."""
+        return cls(Counter(calls), Counter({(tool, arguments, text): times for tool, arguments, text, times in failed}))
+
+    @property
+    def failed(self) -> tuple[tuple[str, str, str, int], ...]:
+        """The failures, to be kept: JSON has no keys of several parts."""
+        return tuple((*failure, times) for failure, times in self.failures.items())
+
     def add_call(self, tool: str, limits: CallLimits) -> Breach | None:
         """Count a call, unless it is one too many."""
         own = limits.of(tool)

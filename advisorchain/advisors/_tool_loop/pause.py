@@ -23,6 +23,7 @@ __all__ = ["LoopStart", "Resumed", "ToolPause"]
 
 _Answered: TypeAlias = Annotated[AssistantMessage | ToolMessage, Field(discriminator="role")]
 _Said: TypeAlias = Annotated[Message, Field(discriminator="role")]
+_Number: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class Resumed(TypedDict):
@@ -41,7 +42,8 @@ class ToolPause:
 
     It holds what was said, as the model saw it, so keep it where conversations are kept. Not in it are the application's own
     objects in the request's context (give `context` again), and tools that were added for this turn. Resuming it twice runs
-    the tools twice.
+    the tools twice. A tool that asks a chain of its own, whose turn pauses, gets a response without text: it should look for
+    `response.pause` there, and keep it or raise a `ToolError` that says so; the outer turn does not wait for it.
 
     Attributes:
         waiting: the ids of the calls that wait for a yes.
@@ -64,15 +66,15 @@ class ToolPause:
     results: Annotated[tuple[ToolMessage, ...], Field(strict=False)]
     earlier: Annotated[tuple[_Answered, ...], Field(strict=False)]
     messages: Annotated[tuple[_Said, ...], Field(strict=False)]
-    recalled: int
+    recalled: _Number
     conversation_id: Text | None
     options: ChatOptions
     advisor: Text
-    round: int
+    round: Annotated[int, Field(ge=1)]
     usage: Usage | None
-    calls: dict[Text, int]
-    failures: Annotated[tuple[tuple[Text, Text, Text, int], ...], Field(strict=False)]
-    seconds: float
+    calls: dict[Text, _Number]
+    failures: Annotated[tuple[tuple[Text, Text, Text, _Number], ...], Field(strict=False)]
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     prompt: Annotated[tuple[_Said, ...], Field(strict=False)] = ()
     traceparent: Text | None = None
     format: Literal[1] = 1
@@ -82,6 +84,10 @@ class ToolPause:
         open_calls = {call.id for call in self.message.tool_calls} - run
         if not self.waiting or not open_calls.issuperset(self.waiting):
             raise ValueError("`waiting` names no tool call, or one that `message` does not ask for, or that has its result")
+        if len(set(self.waiting)) < len(self.waiting):
+            raise ValueError("`waiting` names a tool call twice")
+        if self.recalled > len(self.messages):
+            raise ValueError("`recalled` counts more messages than there are in `messages`")
 
     @property
     def open_calls(self) -> tuple[ToolCall, ...]:
@@ -131,7 +137,8 @@ class ToolPause:
 
         Raises:
             InvalidInputError: an open call without a decision, or with two; an id that waits for none; arguments that are no
-                JSON object. From the chain, before anything runs: changed arguments that do not fit their tool.
+                JSON object. From the chain, before anything runs: arguments of a call that is to run, changed ones or the
+                model's, that do not fit their tool, or do not fit it any more.
         """
         reasons = dict(deny) if isinstance(deny, Mapping) else dict.fromkeys(_ids("deny", deny), "")
         changed = {} if change is None else _arguments(change)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from advisorchain._telemetry.recorder import current_traceparent
+from advisorchain.advisors._tool_loop.admitting import Admitted, Means, admit
 from advisorchain.advisors._tool_loop.batch import Batch
 from advisorchain.advisors._tool_loop.endings import Ending, content_of, shown_again
 from advisorchain.advisors._tool_loop.limits import Counts
 from advisorchain.advisors._tool_loop.nesting import check_depth
 from advisorchain.advisors._tool_loop.pause import LoopStart, ToolPause
+from advisorchain.advisors._tool_loop.running import sendable
 from advisorchain.advisors._tool_loop.settings import LoopSettings
 from advisorchain.errors import ConfigurationError, InvalidInputError, LimitExceededError, ToolArgumentsError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, Part, ToolCall, ToolMessage, Usage
 from advisorchain.options import NO_OPTIONS
-from advisorchain.telemetry import current_traceparent
 from advisorchain.tools import Tool, ToolContext, as_tool
 
 __all__ = ["ToolTurn"]
@@ -108,7 +109,7 @@ class ToolTurn:
     def _add(self, tool: Any) -> None:
         made = as_tool(tool)
         known = self._tools.get(made.name) or self._added.setdefault(made.name, made)
-        if known.definition != made.definition:  # added once more is no harm
+        if not known.is_same(made):  # added once more is no harm
             raise ConfigurationError(f"`{made.name}` is the name of another tool already; give this one another")
 
     def _add_all(self, tools: tuple[Any, ...]) -> None:
@@ -139,32 +140,32 @@ class ToolTurn:
             LimitExceededError: there is no round left in which the model could see their results.
         """
         self._take(response)
-        calls = response.message.tool_calls
-        if not calls or response.pause is not None or all(call.name in self._outside for call in calls):
+        calls, means = response.message.tool_calls, self._means
+        if not calls or response.pause is not None or all(call.name in means.outside for call in calls):
             return None
-        batch = self._batch(response)
-        if self._round >= self._settings.max_rounds and not batch.returns_direct:
+        if self._round >= self._settings.max_rounds and not self._returns_direct(calls):
             raise LimitExceededError(
                 f"`max_rounds` of {self._settings.max_rounds} is reached, and the model still asks for tools, at last for "
                 f"`{calls[-1].name}` (advisor `{self._settings.name}`)"
             )
-        return batch
+        sent = sendable(calls)
+        if sent != calls:
+            response = response.replace(message=replace(response.message, tool_calls=sent))
+        return Batch(response, means, admit(calls, sent, means), self._seconds)
 
     def _take(self, response: ChatResponse) -> None:
         self._context = response.context
         if response.usage is not None:
             self._usage = response.usage if self._usage is None else self._usage + response.usage
 
-    def _batch(self, response: ChatResponse) -> Batch:
-        return Batch(
-            response,
-            self._tools,
-            self._context_of,
-            self._settings.bounds,
-            self._counts,
-            seconds=self._seconds,
-            outside=self._outside,
-        )
+    @property
+    def _means(self) -> Means:
+        return Means(self._tools, self._outside, self._context_of, self._settings.bounds, self._counts)
+
+    def _returns_direct(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether each of the tools gives the answer itself."""
+        tools = [self._tools.get(call.name) for call in calls]
+        return all(tool is not None and tool.return_direct for tool in tools)
 
     def answered(self, response: ChatResponse) -> ChatResponse:
         """The whole response, when this is the last answer."""
@@ -184,7 +185,7 @@ class ToolTurn:
         if batch.breach is not None:
             return self._stopped(batch)
         results = batch.in_order
-        if batch.returns_direct and not any(result.is_error for result in results):
+        if self._returns_direct(batch.calls) and not any(result.is_error for result in results):
             return self._ending(batch, content_of(results), "return_direct")
         self._made = self._with_round(batch)
         self._round += 1
@@ -215,7 +216,7 @@ class ToolTurn:
     # -- waiting for a person
 
     def _paused(self, batch: Batch) -> Ending:
-        base, origin, counts = self._base, self._base.origin, self._counts
+        base, origin = self._base, self._base.origin
         earlier = (*self._made, *batch.response.earlier)
         pause = ToolPause(
             waiting=tuple(call.id for call in batch.waiting),
@@ -229,8 +230,8 @@ class ToolTurn:
             advisor=self._settings.name,
             round=self._round,
             usage=self._usage,
-            calls=dict(counts.calls),
-            failures=tuple((*failure, times) for failure, times in counts.failures.items()),
+            calls=dict(self._counts.calls),
+            failures=self._counts.failed,
             seconds=self._seconds,
             prompt=origin.messages,
             traceparent=current_traceparent(),
@@ -241,30 +242,28 @@ class ToolTurn:
     def _go_on(self, pause: ToolPause, start: LoopStart) -> None:
         self._base = self._base.replace(messages=pause.messages, recalled=pause.recalled)
         self._made, self._round, self._usage = pause.earlier, pause.round, pause.usage
-        self._seconds = pause.seconds
-        failures = Counter({(tool, arguments, text): times for tool, arguments, text, times in pause.failures})
-        self._counts = Counts(Counter(pause.calls), failures)
-        results = (*pause.results, *start.denied)
-        done = {result.tool_call_id for result in results}
-        for call in pause.message.tool_calls:
-            if call.id not in done:
-                self._check_open(call, changed=call.id in start.changed)
-        self.batch = self._batch(ChatResponse(pause.message, context=self._context))
-        self.batch.resume(results)
+        self._counts, self._seconds = Counts.of(pause.calls, pause.failures), pause.seconds
+        results = {result.tool_call_id: result for result in (*pause.results, *start.denied)}
+        to_run = [call for call in pause.message.tool_calls if call.id not in results]
+        for call in to_run:
+            self._check_open(call, decided=call.id in pause.waiting, changed=call.id in start.changed)
+        response = ChatResponse(pause.message, context=self._context)
+        self.batch = Batch(response, self._means, Admitted(to_run, results=results), self._seconds)
         self._options = self._with_tools()
 
-    def _check_open(self, call: ToolCall, *, changed: bool) -> None:
+    def _check_open(self, call: ToolCall, *, decided: bool, changed: bool) -> None:
         """That a call which a paused turn is to run can be run. Nothing has been, yet."""
         tool = self._tools.get(call.name)
         if tool is None:
             raise ConfigurationError(
                 f"advisor `{self._settings.name}` has no tool `{call.name}`, which a paused turn is to run; give it one"
             )
-        if changed:
+        if decided:
             try:
                 tool.values(call.arguments)
             except ToolArgumentsError as error:
-                raise InvalidInputError(f"`change` for call `{call.id}`: {error}") from None
+                what = "`change` for" if changed else "deny or change"
+                raise InvalidInputError(f"{what} call `{call.id}`: {error}") from None
 
     def so_far(self) -> Iterator[ChatChunk]:
         """What a paused turn had shown before: a stream that goes on begins with it. Results come when all are there."""

@@ -36,14 +36,17 @@ async def run_tool(
     if left is not None and left <= 0:
         return _out_of_time(call)
     with ToolSpan(call, tool.definition) as span:
-        with move_on_after(min((limit for limit in (timeout, left) if limit is not None), default=None)):
+        with move_on_after(min((limit for limit in (timeout, left) if limit is not None), default=None)) as scope:
             try:
                 result = await tool.run(call.arguments, context)
+                told = ToolMessage(result.content, tool_call_id=call.id, name=call.name, structured=result.structured)
+                return span.gave(told)
             except ToolArgumentsError as error:
                 span.fail(error)
                 return span.gave(error_result(call, str(error)))
-            told = ToolMessage(result.content, tool_call_id=call.id, name=call.name, structured=result.structured)
-            return span.gave(told)
+            except Exception:
+                if not scope.cancel_called:  # else it has made an error of its own of the end of its time
+                    raise
         span.fail(TimeoutError())
     if timeout is not None and (left is None or timeout <= left):
         return error_result(call, f"tool `{call.name}` did not end within {timeout:g} seconds, and was stopped")
