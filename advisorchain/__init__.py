@@ -9,15 +9,16 @@ Elsewhere:
 - `advisorchain.tools`: `@tool`, toolsets, MCP servers, tool search
 - `advisorchain.server`: a chain behind an OpenAI-compatible endpoint
 - `advisorchain.explain`, `advisorchain.lint`: the order to look at, and what may be wrong with it
+- `advisorchain.marks`: what an advisor may say of itself, to these two, to traces and to caches
 - `advisorchain.testing`: `ScriptedModel`, recorders, and the laws that advisors, models and repositories are checked by
 - `advisorchain.errors`: every error
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from advisorchain._lazy import lazy
 from advisorchain._version import __version__
 from advisorchain.advisor import (
     CHAT_MEMORY_ORDER,
@@ -124,13 +125,5 @@ _LATER: Final = {
     "before": "hooks",
 }
 
-if not TYPE_CHECKING:  # to a type checker it would say that there is a name for everything
-
-    def __getattr__(name: str) -> Any:
-        if (module := _LATER.get(name)) is None:
-            raise AttributeError(f"module `{__name__}` has no `{name}`")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-        return value
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # a type checker shall find a misspelt name
+    __getattr__, __dir__ = lazy(__name__, _LATER)

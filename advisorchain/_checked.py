@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TypeVar
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
-from advisorchain.errors import ConfigurationError, kind_of
+from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
 
-__all__ = ["checked_one_of", "checked_seconds", "checked_whole"]
+__all__ = ["checked_list", "checked_one_of", "checked_seconds", "checked_timeout", "checked_whole"]
 
 _W = TypeVar("_W", bound=str)
 
@@ -33,6 +34,26 @@ def checked_whole(name: str, value: object, *, least: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ConfigurationError(f"`{name}` is {_shown(value)}; give a whole number, {least} or more")
     return value
+
+
+def checked_timeout(value: object) -> float | None:
+    """The `timeout` of a call or stream, in seconds; None: there is none.
+
+    Raises:
+        InvalidInputError: it is neither.
+    """
+    return None if value is None else checked_seconds("timeout", value, zero=True, raised=InvalidInputError)
+
+
+def checked_list(name: str, value: object, of: str, raised: type[ValueError] = InvalidInputError) -> tuple[Any, ...]:
+    """What is in `value`, where several things are to be given.
+
+    Raises:
+        InvalidInputError: it is one thing, a text for example; or `raised` in its place.
+    """
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return tuple(value)
+    raise raised(f"`{name}` is {kind_of(value)}; give a list of {of}")
 
 
 def checked_one_of(name: str, value: object, words: tuple[_W, ...]) -> _W:

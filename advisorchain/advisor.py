@@ -17,26 +17,16 @@ Write one of three kinds:
 One advisor object serves all calls, also at the same time: keep what belongs to one call on the request (`local`), not
 on the advisor.
 
-An advisor may say more of itself, by attributes and methods that nobody has to have:
-
-    span_kind            what traces show it as, in OpenInference's words, such as "GUARDRAIL" or "RETRIEVER"
-    to_stream            for `describe()`: what of all that its hooks allow it does to a stream, one or some of "observe",
-                         "change", "hold back", "cut short". A `before` that is annotated `-> ChatRequest` never cuts short
-    repeats              what it asks the rest of the chain once for, in a word: "round", "attempt"; for `describe()`
-    placed(outer)        what its place inside these advisors, outermost first, means for it; for `describe()`
-    misplaced(inner)     what is wrong with its place around these; told when the chain is built. For this, and the marks by
-                         which advisors are told apart: `advisorchain.lint`
-    answers_depend_on()  a text that differs when answers to one and the same request may differ: the tools that it offers;
-                         for a cache's key. A value in the request's `local` may have it, too, and there a `resumes` that is
-                         True: the request goes on with a turn that was paused
+What else an advisor may say of itself, to rules, pictures and traces, is in `advisorchain.marks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
+from advisorchain._named import Named
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 
 __all__ = [
@@ -92,30 +82,7 @@ class TextTransform(Protocol):
         ...
 
 
-class _Default:
-    """A value for advisors that set none. It is not there on the class, or a dataclass would take it for a default."""
-
-    def __init__(self, made: Callable[[object], object]) -> None:
-        self._made = made
-
-    def __get__(self, advisor: object, kind: type) -> object:
-        if advisor is None:
-            raise AttributeError("set on each advisor, not on the class")
-        return self._made(advisor)
-
-
-class _Named:
-    """Has a `name`, that of its class unless it sets one, and an `order`, 0 unless it sets one."""
-
-    if TYPE_CHECKING:
-        name: str
-        order: int
-    else:
-        name = _Default(lambda advisor: type(advisor).__name__)
-        order = _Default(lambda advisor: 0)
-
-
-class BaseAdvisor(_Named):
+class BaseAdvisor(Named):
     """An advisor made of hooks. Override what you need; each may be `def` or `async def`, except `transform`.
 
     In `transform`, `after` and `done`, `request` is the one that this advisor passed on; when `before` failed, `done` gets
@@ -156,7 +123,7 @@ class Next(Protocol):
         ...
 
 
-class AroundAdvisor(_Named):
+class AroundAdvisor(Named):
     """An advisor that decides itself whether, and how often, the rest of the chain is asked.
 
     `around` is an async generator: it yields chunks, then exactly one ChatResponse, in a call as in a stream. A subclass

@@ -13,6 +13,7 @@ from anyio import current_time, move_on_after
 
 from advisorchain._chain.run import GRACE
 from advisorchain._chain.stream import timed_out
+from advisorchain._checked import checked_list, checked_timeout
 from advisorchain._client.answers import ClientStream, TypedResponse, TypedStream, answered
 from advisorchain._client.arguments import (
     CallOptions,
@@ -21,8 +22,6 @@ from advisorchain._client.arguments import (
     Values,
     as_advisor,
     as_messages,
-    checked_given,
-    checked_list,
     checked_mapping,
     checked_system,
     checked_values,
@@ -112,7 +111,8 @@ class ChatClient:
         self._values = checked_values(self._system, values)
         self._options = options if options is None else checked_options(options)
         self._context = checked_mapping("context", context)
-        own = [*([] if memory is None else [as_advisor(memory)]), *checked_list(advisors)]
+        given = checked_list("advisors", advisors, "advisors", raised=ConfigurationError)
+        own = [*given] if memory is None else [as_advisor(memory), *given]
         own += for_tools(tools, own, "of_client")
         self.chain: Final = AdvisorChain(model, own, name=name, telemetry=telemetry, grace=grace)
         kept = [advisor for advisor in self.chain.advisors if isinstance(advisor, MessageChatMemoryAdvisor)]
@@ -141,7 +141,8 @@ class ChatClient:
         turn: TurnKind = "new",
     ) -> _Asked:
         chain, typed = self._chain_for(output_type)
-        advisors, without = checked_given("advisors", advisors), checked_given("without", without)
+        advisors = checked_list("advisors", advisors, "advisors")
+        without = checked_list("without", without, "advisors' names")
         self._check_turn(turn, prompt, without)
         present = (advisor for advisor in chain.advisors if advisor.name not in without)
         if self._context is not None and isinstance(context, Mapping):
@@ -292,12 +293,12 @@ class ChatClient:
 
     async def _again(self, asked: _Asked) -> _Asked:
         """What to ask so that the turn takes the place of the last one."""
-        remembering, timeout = self._remembering, asked.how["timeout"]
+        remembering, timeout = self._remembering, checked_timeout(asked.how["timeout"])
         assert remembering is not None
         conversation_id, begun = checked_conversation_id(asked.how["conversation_id"]), current_time()
         with move_on_after(timeout) as scope:
             last = await remembering.chat_memory.last_turn(conversation_id)
-        if scope.cancelled_caught:
+        if timeout is not None and scope.cancelled_caught:
             raise timed_out(timeout)
         if last is None:
             raise InvalidInputError(f'`turn="{asked.turn}"`: the conversation has no question yet; leave `turn` out')

@@ -34,6 +34,7 @@ that names the advisor.
 """
 
 import inspect
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -248,6 +249,19 @@ class AdvisorOrderWarning(UserWarning):
 
     The text begins with the name of a rule of `advisorchain.lint`, by which it can be filtered.
     """
+
+
+class Note(str):
+    """A note of this library's on an error: it names a part of the chain or a kind of error, and quotes nothing."""
+
+    __slots__ = ()
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Put a `Note` on an error, once: one error object may be raised several times."""
+    with suppress(Exception):  # a class of its own may refuse notes
+        if text not in getattr(error, "__notes__", ()):
+            error.add_note(Note(text))
 
 
 def kind_of(value: object) -> str:

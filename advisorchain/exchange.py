@@ -24,6 +24,7 @@ from advisorchain.messages import (
     Usage,
     checked_messages,
     to_messages,
+    to_system,
 )
 from advisorchain.options import NO_OPTIONS, ChatOptions, OutputSchema, ToolDefinition, checked_options
 
@@ -190,11 +191,14 @@ class ChatRequest:
 def asked(
     prompt: Prompt,
     conversation_id: str | None,
+    system: str | SystemMessage | None,
     options: ChatOptions | None,
     context: Mapping[str, Any] | None,
-    telling: tuple[Any, ...] = (),
+    telling: tuple[Any, ...],
 ) -> ChatRequest:
     """A request of a prompt. The chain's own road, since every call begins with it: each value is checked once."""
+    if system is not None:
+        prompt = (to_system(system), *to_messages(prompt))
     if prompt.__class__ is not tuple or not prompt:
         prompt = to_messages(prompt)
     for message in prompt:

@@ -26,50 +26,26 @@ are told nowhere else: such an order may well be meant. A warning begins with it
 | equal-orders (hint) | which of two is further out follows from the sequence in which they were given | orders that differ |
 | serves-calls-only (hint) | a stream through it is one chunk, at the end | `advise_stream` or `around`, too |
 
-The rules know advisors by what these say of themselves: attributes that are True, or a text. Set them on yours:
-
-    keeps_answers    stores what passes: memory, cache
-    answers_at_once  may answer without the rest: cache, a guard of questions. (A `before` that is annotated to return a
-                     ChatResponse says so already.)
-    refuses_answers  may give another answer in place of one: a guard of answers
-    judges_answers   an answer that does not pass is asked for again, or is an error: typed answers
-    changes_prompt   the model is sent something else than was said: retrieval, re-reading; a text: what, such as
-                     "placeholders"
-    hides_content    a model further in does not see what it hides: redaction
-    retries          asks the rest of the chain again after an error
-    asks_others      asks other models when the rest fails: fallback; `chains`, where they have any of their own
-    runs_tools       has effects beyond the answer: the tool loop, whose `repeats` is "round"
-    offers_tools     gives the loop tools that may differ from request to request; a text: that loop's name
-    counts_calls     each request uses up some of a budget: usage limit
-    observes         changes nothing, and is there to see every turn: a log. (One with nothing but `done` is known to be.)
-
-and these methods:
-
-    misplaced(inner)  what is wrong with its place around these advisors, outermost first, and what to do; None: nothing. It
-                      is asked when a chain is built, and may raise a ConfigurationError there: such a chain cannot work
-    unfit_in_loop()   what of its settings does not fit a place where each round of a tool loop passes by itself
-
+The rules know advisors by what these say of themselves: the marks of `advisorchain.marks.Judged`. Set them on yours.
 A memory policy or repository of yours that leaves out tool messages says so by `keeps_tool_messages = False`.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from advisorchain._chain.steps import Step
+from advisorchain._checked import checked_list
 from advisorchain._lint.order_rules import BOOK
 from advisorchain._lint.rule_book import Finding, Level, Rule
-from advisorchain.errors import AdvisorOrderWarning, InvalidInputError, kind_of
+from advisorchain._warned import warned
+from advisorchain.errors import AdvisorOrderWarning, InvalidInputError
 
 __all__ = ["Finding", "Rule", "findings", "rules", "warn"]
 
 _AT_BUILD: Final[tuple[Level, ...]] = ("warning",)
 _ALL: Final[tuple[Level, ...]] = ("warning", "hint")
-_OURS: Final = os.path.dirname(__file__) + os.sep
 
 
 def rules() -> tuple[Rule, ...]:
@@ -83,8 +59,7 @@ def findings(steps: Sequence[Step], ignore: Collection[str] = ()) -> tuple[Findi
     Raises:
         InvalidInputError: `ignore` has something that is no rule.
     """
-    if isinstance(ignore, str) or not isinstance(ignore, Collection):
-        raise InvalidInputError(f"`ignore` is {kind_of(ignore)}; give a list of rules' names")
+    ignore = checked_list("ignore", ignore, "rules' names")
     known = [rule.name for rule in rules()]
     if unknown := [name for name in ignore if name not in known]:
         raise InvalidInputError(f"`ignore` has `{unknown[0]}`, which is no rule; the rules: {', '.join(known)}")
@@ -94,12 +69,4 @@ def findings(steps: Sequence[Step], ignore: Collection[str] = ()) -> tuple[Findi
 def warn(steps: Sequence[Step]) -> None:
     """Warn of what the rules find that are no hints, where the chain is built: at the first line that is not ours."""
     for each in BOOK.found(steps, _AT_BUILD):
-        warnings.warn(str(each), AdvisorOrderWarning, stacklevel=_level_of_theirs())
-
-
-def _level_of_theirs() -> int:
-    """Which caller of `warn` is the first whose code is not of this package, as `stacklevel` counts them."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
-        level, frame = level + 1, frame.f_back
-    return level
+        warned(str(each), AdvisorOrderWarning)

@@ -315,6 +315,19 @@ def to_messages(prompt: Prompt) -> tuple[Message, ...]:
     return checked_messages(messages)
 
 
+def to_system(system: object, raised: type[ValueError] = InvalidInputError) -> SystemMessage:
+    """A system text as a message.
+
+    Raises:
+        InvalidInputError: it is blank, or neither a text nor a SystemMessage; or `raised` in its place.
+    """
+    if isinstance(system, SystemMessage):
+        return system
+    if isinstance(system, str) and system.strip():
+        return SystemMessage(system)
+    raise raised(f"`system` is {'blank' if isinstance(system, str) else kind_of(system)}; give a text")
+
+
 def checked_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """`messages` themselves; InvalidInputError when one of them is no message."""
     for message in messages:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, ParamSpec, Self, TypeVar, Unpack, get_ar
 from weakref import finalize
 
 from advisorchain._chain.run import GRACE
+from advisorchain._checked import checked_one_of
 from advisorchain._client.answers import TypedStream
 from advisorchain._client.arguments import Values, taking
 from advisorchain._client.sync_stream import SyncStream, SyncTypedStream
@@ -17,7 +18,6 @@ from advisorchain.advisor import AdvisorLike
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
 from advisorchain.client import CallOptions, ChatClient, ClientPrompt, TypedResponse
-from advisorchain.errors import ConfigurationError
 from advisorchain.exchange import ChatOptions, ChatResponse
 from advisorchain.memory.chat_memory import ChatMemory
 from advisorchain.memory.repository import Entry, Page
@@ -80,8 +80,7 @@ class SyncChatClient:
         grace: float = GRACE,
         backend: Backend = "asyncio",
     ) -> None:
-        if backend not in get_args(Backend):
-            raise ConfigurationError(f"`backend` is {backend!r}; give 'asyncio' or 'trio'")
+        checked_one_of("backend", backend, get_args(Backend))
         self._client: Final = ChatClient(
             model,
             system=system,

@@ -6,11 +6,9 @@ Run: python examples/two_servers.py postgresql://USER:PASSWORD@HOST/DATABASE    
 import json
 import os
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import cycle
-from pathlib import Path
-from queue import SimpleQueue
 from subprocess import PIPE, Popen
 from threading import Thread
 from urllib.request import Request, urlopen
@@ -22,38 +20,40 @@ async def answer(request: ChatRequest) -> str:  # in place of a model
     return f"process {os.getpid()} knows: " + " ".join(said.text for said in request.messages if said.role == "user")
 
 
-def listen(server: Popen[str]) -> None:
-    with server:
-        for line in server.stderr or ():
-            told, _, rest = line.partition(": ")
-            urls.put(rest.split()[0]) if told == "Base URL" else sys.stderr.write(line * (told == "advisorchain"))
-    urls.put("")  # it has ended
+def post(url: str, body: bytes) -> bytes:
+    return bytes(urlopen(Request(url, body, {"Content-Type": "application/json"})).read())
 
 
 class Balancer(BaseHTTPRequestHandler):
+    servers = iter(["set below"])
+
     def do_POST(self) -> None:
-        asked = self.rfile.read(int(self.headers["Content-Length"]))
-        with suppress(OSError, ValueError), urlopen(Request(next(turns) + "/chat/completions", asked, kind)) as told:
-            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + told.read())
+        with suppress(OSError, ValueError):  # no answer, or no URL
+            answered = post(next(self.servers), self.rfile.read(int(self.headers["Content-Length"])))
+            self.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + answered)
 
 
 if __name__ == "__main__":
-    os.environ["ADVISORCHAIN_MEMORY"] = url = (*sys.argv[1:], os.environ.get("ADVISORCHAIN_MEMORY", ""))[0]
+    os.environ["ADVISORCHAIN_MEMORY"] = url = (sys.argv[1:] or [os.environ.get("ADVISORCHAIN_MEMORY", "")])[0]
     if "://" not in url or url.startswith("memory:"):
         sys.exit("give the URL of a database that both servers reach: postgresql://USER:PASSWORD@HOST/DATABASE")
-    urls, kind = SimpleQueue[str](), {"Content-Type": "application/json"}
-    command = (sys.executable, "-m", "advisorchain.cli", "serve", "--model", "two_servers:answer", "--port", "0")
-    with suppress(KeyboardInterrupt), ExitStack() as stack, ThreadingHTTPServer(("127.0.0.1", 0), Balancer) as balancer:
-        for _ in range(2):
-            server = Popen((*command, "--ttl", "1h"), cwd=Path(__file__).parent, stderr=PIPE, text=True)
-            stack.callback(server.terminate)
-            Thread(target=listen, args=(server,)).start()
-        turns, conversation = cycle([urls.get(), urls.get()]), {"conversation_id": f"demo {os.urandom(8).hex()}"}
-        Thread(target=balancer.serve_forever, daemon=True).start()
+    command = [sys.executable, "-m", "advisorchain.cli", "serve", "--model", "two_servers:answer", "--port", "0"]
+    with suppress(KeyboardInterrupt):
+        servers = [Popen([*command, "--ttl", "1h"], cwd=sys.path[0], stderr=PIPE, text=True) for _ in range(2)]
         try:
+            told = [next(line for line in server.stderr or () if line.startswith(("Base", "advisor"))) for server in servers]
+            sys.stderr.writelines(line for line in told if line.startswith("advisor"))
+            Balancer.servers = cycle(f"{line.split()[2]}/chat/completions" for line in told)
+            balancer = ThreadingHTTPServer(("127.0.0.1", 0), Balancer)
+            Thread(target=balancer.serve_forever, daemon=True).start()
+            conversation = {"conversation_id": f"demo {os.urandom(8).hex()}"}
             for text in ("My name is Ada.", "What is my name?"):
-                body = json.dumps({"messages": [{"role": "user", "content": text}], "metadata": conversation}).encode()
-                with urlopen(Request(f"http://127.0.0.1:{balancer.server_port}", body, kind)) as told:
-                    print(json.load(told)["choices"][0]["message"]["content"])
-        except OSError:
+                asked = {"messages": [{"role": "user", "content": text}], "metadata": conversation}
+                answered = post(f"http://127.0.0.1:{balancer.server_port}", json.dumps(asked).encode())
+                print(json.loads(answered)["choices"][0]["message"]["content"])
+        except (OSError, StopIteration):
             sys.exit("a server gave no answer, or did not start")
+        finally:
+            for server in servers:
+                server.terminate()
+                sys.stderr.writelines(line for line in server.communicate()[1].splitlines(True) if "advisorchain:" in line)

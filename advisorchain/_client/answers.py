@@ -12,7 +12,7 @@ from advisorchain.errors import StreamError
 from advisorchain.exchange import ChatChunk, ChatResponse
 from advisorchain.output import OutputType, is_unfinished
 
-__all__ = ["ClientStream", "TypedResponse", "TypedStream", "answered", "no_output"]
+__all__ = ["ClientStream", "TextOnly", "TypedResponse", "TypedStream", "answered"]
 
 T = TypeVar("T")
 
@@ -81,12 +81,20 @@ def answered(response: ChatResponse, output_type: OutputType[T]) -> TypedRespons
     return typed
 
 
-def no_output(stream: object, *_: object) -> NoReturn:
-    """What those get who look for a value that they have not asked for."""
-    raise StreamError("this stream's answer is a text, not a value; ask for one: `client.stream(…, output_type=…)`")
+class TextOnly:
+    """A stream that was asked for no value of a type: it says so to those who look for one."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # to a type checker there are none
+
+        def partials(self) -> NoReturn:
+            raise StreamError("this stream's answer is a text, not a value; ask for one: `client.stream(…, output_type=…)`")
+
+        output = partial_output = property(partials)
 
 
-class ClientStream:
+class ClientStream(TextOnly):
     """One streamed answer. Enter it, iterate it once, and leave it whenever you like: everything beneath is closed."""
 
     __slots__ = ("_begin", "_entered", "_stream")
@@ -145,10 +153,6 @@ class ClientStream:
     def partial(self) -> ChatResponse | None:
         """What has come so far, marked as partial; the whole response at the end; None: nothing yet."""
         return None if self._stream is None else self._stream.partial
-
-    if not TYPE_CHECKING:  # to a type checker there are none
-        output = partial_output = property(no_output)
-        partials = no_output
 
 
 class TypedStream(ClientStream, Generic[T]):

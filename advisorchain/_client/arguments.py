@@ -12,7 +12,7 @@ from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.errors import ConfigurationError, InvalidInputError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest
 from advisorchain.memory.chat_memory import ChatMemory
-from advisorchain.messages import MESSAGE_TYPES, Message, Prompt, SystemMessage, to_messages
+from advisorchain.messages import MESSAGE_TYPES, Message, Prompt, SystemMessage, to_messages, to_system
 from advisorchain.openai_dicts import from_dicts
 from advisorchain.options import checked_options
 from advisorchain.prompt_template import PromptTemplate
@@ -28,8 +28,6 @@ __all__ = [
     "Values",
     "as_advisor",
     "as_messages",
-    "checked_given",
-    "checked_list",
     "checked_mapping",
     "checked_system",
     "checked_values",
@@ -109,12 +107,9 @@ def as_advisor(memory: object) -> MessageChatMemoryAdvisor:
 
 def checked_system(system: object) -> SystemMessage | PromptTemplate | None:
     """A client's system text as a message, or a template of one."""
-    if isinstance(system, str) and system.strip():
-        return SystemMessage(system)
-    if system is None or isinstance(system, SystemMessage | PromptTemplate):
+    if system is None or isinstance(system, PromptTemplate):
         return system
-    found = "blank" if isinstance(system, str) else kind_of(system)
-    raise ConfigurationError(f"`system` is {found}; give a text, a SystemMessage or a PromptTemplate")
+    return to_system(system, raised=ConfigurationError)
 
 
 def checked_values(system: object, values: object) -> Values:
@@ -131,20 +126,6 @@ def checked_mapping(name: str, value: object) -> Mapping[str, Any] | None:
     if value is None or isinstance(value, Mapping):
         return value
     raise InvalidInputError(f"`{name}` is {kind_of(value)}; give a dict")
-
-
-def checked_list(advisors: object) -> list[Any]:
-    """A client's advisors."""
-    if isinstance(advisors, Iterable) and not isinstance(advisors, str):
-        return list(advisors)
-    raise ConfigurationError(f"`advisors` is {kind_of(advisors)}; give a list of advisors")
-
-
-def checked_given(name: str, value: object) -> tuple[Any, ...]:
-    """Several things that a call was given; InvalidInputError when `value` is one thing."""
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return tuple(value)
-    raise InvalidInputError(f"`{name}` is {kind_of(value)}; give a list")
 
 
 def for_tools(tools: Iterable[Any], advisors: Iterable[Any], name: str) -> list[Any]:
@@ -185,9 +166,9 @@ class _Offering(BaseAdvisor):
     """Gives a client's or a call's tools to the loop that the application has set up."""
 
     def __init__(self, tools: tuple[Tool, ...], loop: ToolCallingAdvisor, name: str) -> None:
-        own = {tool.name: tool.definition for tool in loop.tools}
+        own = {tool.name: tool for tool in loop.tools}
         for tool in tools:
-            if own.get(tool.name, tool.definition) != tool.definition:
+            if not own.get(tool.name, tool).is_same(tool):
                 raise ConfigurationError(f"`tools`: `{tool.name}` is the name of another tool of advisor `{loop.name}`")
         self.name = f"{loop.name}.{name}"
         self.order = loop.order - 1

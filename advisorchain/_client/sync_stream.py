@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from anyio import CancelScope, Event
 
-from advisorchain._client.answers import ClientStream, TypedResponse, TypedStream, no_output
+from advisorchain._client.answers import ClientStream, TextOnly, TypedResponse, TypedStream
 from advisorchain._client.worker import Worker
 from advisorchain.errors import StreamError
 from advisorchain.exchange import ChatChunk, ChatResponse
@@ -101,7 +101,7 @@ class _Pump:
             self._scope.cancel()
 
 
-class SyncStream:
+class SyncStream(TextOnly):
     """One streamed answer. Enter it with `with`, iterate it once, and leave it whenever you like: the model is closed."""
 
     def __init__(self, owner: object, worker: Worker, stream: ClientStream) -> None:
@@ -181,10 +181,6 @@ class SyncStream:
     def partial(self) -> ChatResponse | None:
         """What has come so far, marked as partial; the whole response at the end; None: nothing yet."""
         return self._stream.partial
-
-    if not TYPE_CHECKING:  # to a type checker there are none
-        output = partial_output = property(no_output)
-        partials = no_output
 
 
 class SyncTypedStream(SyncStream, Generic[T]):

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from advisorchain._chain.steps import Step
 from advisorchain.advisor import HIGHEST_PRECEDENCE, LOWEST_PRECEDENCE
+from advisorchain.marks import Judged
 
 __all__ = ["Chain", "Finding", "Has", "Level", "Placed", "Rule", "RuleBook", "above", "below", "names_of", "told"]
 
@@ -55,23 +56,8 @@ class Finding:
         return f"{self.rule}: advisor `{self.advisor}`: {self.problem}" + (f"; {self.cure}" if self.cure else "")
 
 
-_METHODS: Final = ("misplaced", "unfit_in_loop")
-_MARKS: Final = (
-    *_METHODS,
-    "answers_at_once",
-    "asks_others",
-    "changes_prompt",
-    "counts_calls",
-    "hides_content",
-    "judges_answers",
-    "keeps_answers",
-    "observes",
-    "offers_tools",
-    "refuses_answers",
-    "repeats",
-    "retries",
-    "runs_tools",
-)
+_METHODS: Final = tuple(name for name in vars(Judged) if not name.startswith("_"))
+_MARKS: Final = (*_METHODS, *Judged.__annotations__)
 
 
 class Placed:

@@ -5,8 +5,9 @@ Where they stand in a chain, unless they are told otherwise, is in `advisorchain
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from advisorchain._lazy import lazy
 
 if TYPE_CHECKING:
     from advisorchain.advisors.cache import CacheAdvisor, CacheStore, InMemoryCache, SqliteCache
@@ -73,15 +74,5 @@ _MODULES: Final = {
     "offer_tools": "tool_calling",
 }
 
-
 if not TYPE_CHECKING:  # a type checker shall find a misspelt name
-
-    def __getattr__(name: str) -> Any:
-        if (module := _MODULES.get(name)) is None:
-            raise AttributeError(f"module `{__name__}` has no `{name}`")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy(__name__, _MODULES)

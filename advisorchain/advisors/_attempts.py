@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Literal, TypeAlias, get_args
 
+from advisorchain._checked import checked_one_of
 from advisorchain.advisor import StreamItem
-from advisorchain.errors import ChatMemoryError, ConfigurationError, ModelError
+from advisorchain.errors import ChatMemoryError, ModelError
 from advisorchain.exchange import ChatChunk
 
 __all__ = ["AfterFirstChunk", "ShownMessages", "checked_setting", "is_outage", "streamed"]
@@ -21,10 +22,8 @@ def checked_setting(value: object) -> AfterFirstChunk:
     Raises:
         ConfigurationError: it is none of its words.
     """
-    for word in get_args(AfterFirstChunk):
-        if value == word:
-            return word  # type: ignore[no-any-return]
-    raise ConfigurationError(f"`after_first_chunk` is {value!r}; give 'raise' or 'attempt'")
+    setting: AfterFirstChunk = checked_one_of("after_first_chunk", value, get_args(AfterFirstChunk))
+    return setting
 
 
 def is_outage(error: BaseException) -> bool:

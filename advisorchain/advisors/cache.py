@@ -9,13 +9,13 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from advisorchain._checked import checked_seconds
+from advisorchain._telemetry.log import log_event
 from advisorchain.advisor import BaseAdvisor
 from advisorchain.advisors._cache_stores import CacheStore, InMemoryCache, SqliteCache
 from advisorchain.advisors._orders import CACHE_ORDER
 from advisorchain.errors import ConfigurationError, MessageError, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, Message, Usage, dump_message, load_message
-from advisorchain.telemetry import log_event
 
 __all__ = ["CacheAdvisor", "CacheStore", "InMemoryCache", "SqliteCache"]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 from anyio import Event, move_on_after
 from anyio.lowlevel import current_token
 
 from advisorchain._checked import checked_seconds, checked_whole
+from advisorchain._event_loops import poster
 from advisorchain.advisor import BaseAdvisor, Outcome
 from advisorchain.advisors._orders import CONCURRENCY_LIMIT_ORDER
 from advisorchain.errors import LimitExceededError
@@ -116,8 +117,7 @@ class _Waiter:
     def __init__(self) -> None:
         self.called = Event()
         self.has_slot = False
-        loop: Any = current_token().native_token  # asyncio's or trio's: the two have different words for one thing
-        self._post = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
+        self._post: Final = poster(current_token())
 
     def call(self) -> bool:
         """Give it a slot, from any thread; False: its event loop has ended, and it with it."""

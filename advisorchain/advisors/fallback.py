@@ -8,14 +8,15 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
+from advisorchain._telemetry.log import log_event
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
 from advisorchain.advisors._orders import FALLBACK_ORDER
 from advisorchain.chain import AdvisorChain
-from advisorchain.errors import ConfigurationError, kind_of
+from advisorchain.errors import ConfigurationError, add_note, kind_of
 from advisorchain.exchange import ChatOptions, ChatRequest, ChatResponse
 from advisorchain.model import ModelLike, as_model, is_async
-from advisorchain.telemetry import AROUND, log_event
+from advisorchain.telemetry import AROUND
 
 __all__ = ["FallbackAdvisor"]
 
@@ -149,9 +150,8 @@ class _Turns:
             return
         first, *others = self._failures
         for chain, other in zip(self._advisor.chains, others, strict=True):
-            told = f"model `{_name_of(chain)}` of advisor `{self._advisor.name}` failed too: {type(other).__name__}"
-            if told not in getattr(first, "__notes__", ()):
-                first.add_note(told)
+            what = f"model `{_name_of(chain)}` of advisor `{self._advisor.name}`"
+            add_note(first, f"{what} failed too: {type(other).__name__}")
         raise first
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any, Literal, TypeAlias, get_args
 
+from advisorchain._telemetry.log import log_event
 from advisorchain.advisor import BaseAdvisor, Outcome
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.messages import Message
-from advisorchain.telemetry import log_event
 
 __all__ = ["Level", "LoggingAdvisor"]
 

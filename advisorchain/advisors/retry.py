@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from anyio import sleep
 
 from advisorchain._checked import checked_seconds, checked_whole
+from advisorchain._telemetry.log import log_event
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import AfterFirstChunk, checked_setting, is_outage, streamed
 from advisorchain.advisors._orders import RETRY_ORDER
@@ -19,11 +20,11 @@ from advisorchain.errors import (
     LimitExceededError,
     MissingExtraError,
     ModelError,
+    add_note,
     kind_of,
 )
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.model import is_async
-from advisorchain.telemetry import log_event
 
 try:
     from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
@@ -139,14 +140,12 @@ class RetryAdvisor(AroundAdvisor):
         told = {"attempt": state.attempt_number, "seconds": round(state.upcoming_sleep, 6)}
         kind = type(error).__qualname__
         log_event("warning", "advisorchain.retry.again", advisor=self.name, **told, error_type=kind)
-        state.idle_for += state.upcoming_sleep
+        state.idle_for += state.upcoming_sleep  # which strategies may ask for
         await sleep(state.upcoming_sleep)
         state.prepare_for_next_attempt()
 
     def _last(self, state: RetryCallState, error: Exception) -> Exception:
-        told = f"advisor `{self.name}`: attempt {state.attempt_number} was the last"
-        if told not in getattr(error, "__notes__", ()):  # a model may raise one object more than once
-            error.add_note(told)
+        add_note(error, f"advisor `{self.name}`: attempt {state.attempt_number} was the last")
         return error
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any, Final, get_args
 
+from advisorchain._telemetry.log import log_event
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._guard_rules import Hold, Judge, Reason, Rules
 from advisorchain.advisors._guard_stream import GuardedAnswer
@@ -16,7 +17,6 @@ from advisorchain.aggregate import as_chunk
 from advisorchain.errors import ConfigurationError, kind_of
 from advisorchain.exchange import ChatChunk, ChatRequest, ChatResponse
 from advisorchain.messages import AssistantMessage, Message, SystemMessage, UserMessage
-from advisorchain.telemetry import log_event
 
 __all__ = ["SafeGuardAdvisor"]
 

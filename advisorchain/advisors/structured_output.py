@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from advisorchain._checked import checked_whole
+from advisorchain._telemetry.log import log_event
 from advisorchain.advisor import AroundAdvisor, Next, StreamItem
 from advisorchain.advisors._attempts import ShownMessages
 from advisorchain.advisors._orders import STRUCTURED_OUTPUT_ORDER
@@ -15,7 +16,6 @@ from advisorchain.errors import OutputValidationError
 from advisorchain.exchange import ChatRequest, ChatResponse
 from advisorchain.messages import Message, Usage, UserMessage
 from advisorchain.output import OutputType
-from advisorchain.telemetry import log_event
 
 __all__ = ["StructuredOutputAdvisor"]
 

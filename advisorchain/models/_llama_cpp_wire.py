@@ -9,7 +9,7 @@ from typing import Any, Final
 from advisorchain.errors import ContextLengthError, InvalidInputError, ModelError, kind_of
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest
 from advisorchain.messages import AssistantMessage, Message, RefusalPart, TextPart, ToolMessage
-from advisorchain.models._openai_chat import chat_usage
+from advisorchain.models._openai_options import usage_of
 
 __all__ = ["ChunkReader", "request_body"]
 
@@ -54,7 +54,7 @@ class ChunkReader:
         choice = piece["choices"][0] if piece.get("choices") else {}
         delta = choice.get("delta") or {}
         text, reasoning = self._trimmed(delta.get("content") or ""), delta.get("reasoning_content") or None
-        finish_reason, usage = choice.get("finish_reason"), chat_usage(piece.get("usage"))
+        finish_reason, usage = choice.get("finish_reason"), usage_of(piece.get("usage"), "prompt", "completion")
         self.finished = self.finished or finish_reason is not None
         if not (text or reasoning or finish_reason or usage):
             return None

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from advisorchain.errors import ModelError
 from advisorchain.exchange import ChatChunk, ChatRequest, ToolCallChunk
-from advisorchain.messages import AssistantMessage, Message, Usage
-from advisorchain.models._openai_options import count, extras_for, extras_of, schema_dict, tool_choice, tool_dict
+from advisorchain.messages import AssistantMessage, Message
+from advisorchain.models._openai_options import extras_for, extras_of, schema_dict, tool_choice, tool_dict, usage_of
 from advisorchain.models._provider import SurrogateJoiner, no_answer, status_error
 from advisorchain.openai_dicts import to_dicts
 
-__all__ = ["ChatReader", "chat_body", "chat_usage", "stream_error"]
+__all__ = ["ChatReader", "chat_body", "stream_error"]
 
 _THOUGHTS: Final = ("reasoning_content", "reasoning")  # what compatible servers call it
 _OF_A_CALL: Final = ("function", "id", "index", "type")
@@ -57,20 +57,6 @@ def _messages(messages: Sequence[Message], host: str) -> list[dict[str, Any]]:
             for call in written["tool_calls"]:
                 call.update(extras.get("calls", {}).get(call["id"], {}))
     return made
-
-
-def chat_usage(report: Mapping[str, Any] | None) -> Usage | None:
-    """The usage that an answer tells."""
-    if not report:
-        return None
-    return Usage(
-        count(report, "prompt_tokens"),
-        count(report, "completion_tokens"),
-        count(report, "total_tokens"),
-        cached_tokens=count(report, "cached_tokens", "prompt_tokens_details"),
-        cache_write_tokens=count(report, "cache_write_tokens", "prompt_tokens_details"),
-        reasoning_tokens=count(report, "reasoning_tokens", "completion_tokens_details"),
-    )
 
 
 def stream_error(name: str, error: Any) -> ModelError:
@@ -127,7 +113,7 @@ class ChatReader:
                 reasoning + self._rest("reasoning"),
             )
             metadata |= extras_for(self._host, self._extras())
-        usage = chat_usage(piece.get("usage"))
+        usage = usage_of(piece.get("usage"), "prompt", "completion")
         if not (any(said.values()) or reasoning or calls or reason or usage):
             return None
         if not self._told:

@@ -1,4 +1,4 @@
-"""What both of OpenAI's APIs are asked alike: tools, the form of the answer, and what a host wants back with a message."""
+"""What both of OpenAI's APIs have alike: tools, the form of the answer, what a host wants back with a message, tokens."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from advisorchain.errors import InvalidInputError
-from advisorchain.messages import AssistantMessage
+from advisorchain.messages import AssistantMessage, Usage
 from advisorchain.options import ChatOptions, OutputSchema, ToolDefinition
 
-__all__ = ["check_extra", "count", "extras_for", "extras_of", "schema_dict", "tool_choice", "tool_dict"]
+__all__ = ["check_extra", "extras_for", "extras_of", "schema_dict", "tool_choice", "tool_dict", "usage_of"]
 
 _KEY: Final = "openai"  # in a message's metadata
 _MODES: Final = ("auto", "none", "required")
@@ -78,8 +78,22 @@ def extras_of(message: AssistantMessage, host: str) -> Mapping[str, Any]:
     return extras if isinstance(extras, Mapping) and extras.get("host") == host else {}
 
 
-def count(report: Mapping[str, Any], name: str, of: str | None = None) -> int | None:
-    """A number of tokens in a report, or in its part `of`; None: it is not told."""
-    told = report if of is None else report.get(of) or {}
-    number = told.get(name)
+def usage_of(report: Mapping[str, Any] | None, sent: str, answered: str) -> Usage | None:
+    """The usage that an answer reports; `sent` and `answered` are what the API calls the two sides."""
+    if not report:
+        return None
+    of_sent, of_answered = (report.get(f"{side}_tokens_details") or {} for side in (sent, answered))
+    return Usage(
+        _count(report, f"{sent}_tokens"),
+        _count(report, f"{answered}_tokens"),
+        _count(report, "total_tokens"),
+        cached_tokens=_count(of_sent, "cached_tokens"),
+        cache_write_tokens=_count(of_sent, "cache_write_tokens"),
+        reasoning_tokens=_count(of_answered, "reasoning_tokens"),
+    )
+
+
+def _count(report: Mapping[str, Any], name: str) -> int | None:
+    """A number of tokens in a report; None: it is not there."""
+    number = report.get(name)
     return int(number) if isinstance(number, int | float) and number >= 0 else None

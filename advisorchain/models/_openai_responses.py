@@ -11,10 +11,9 @@ from typing import Any, Final
 
 from advisorchain.errors import InvalidInputError
 from advisorchain.exchange import ChatChunk, ChatOptions, ChatRequest, ToolCallChunk
-from advisorchain.messages import Usage
 from advisorchain.models._openai_chat import stream_error
 from advisorchain.models._openai_items import BETWEEN, message_items
-from advisorchain.models._openai_options import count, extras_for, schema_dict, tool_choice, tool_dict
+from advisorchain.models._openai_options import extras_for, schema_dict, tool_choice, tool_dict, usage_of
 from advisorchain.models._provider import SurrogateJoiner, no_answer
 
 __all__ = ["ResponsesReader", "responses_body"]
@@ -162,7 +161,7 @@ class ResponsesReader:
             reasoning=self._rest("reasoning") or None,
             refusal=self._rest("refusal") or None,
             finish_reason=reason,
-            usage=_usage(response.get("usage")),
+            usage=usage_of(response.get("usage"), "input", "output"),
             metadata={**model, **extras_for(self._host, self._extras())},
         )
 
@@ -180,19 +179,6 @@ class ResponsesReader:
         if item["type"] == "function_call":
             return {"type": "function_call", "call_id": item["call_id"]}
         return {name: value for name, value in item.items() if value is not None and name != "status"}
-
-
-def _usage(report: Mapping[str, Any] | None) -> Usage | None:
-    if not report:
-        return None
-    return Usage(
-        count(report, "input_tokens"),
-        count(report, "output_tokens"),
-        count(report, "total_tokens"),
-        cached_tokens=count(report, "cached_tokens", "input_tokens_details"),
-        cache_write_tokens=count(report, "cache_write_tokens", "input_tokens_details"),
-        reasoning_tokens=count(report, "reasoning_tokens", "output_tokens_details"),
-    )
 
 
 def _events(answer: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -57,8 +57,12 @@ _UNPAID: Final = ("insufficient_quota", "billing_hard_limit_reached", "billing_e
 _NOT_FOUND: Final = ("model_not_found", "not_found_error")
 _KEY_CODES: Final = ("invalid_api_key", "authentication_error", "permission_error")
 # told in an answer that had begun with status 200, so there is nothing but the code to go by
-_PASSING: Final = ("api_error", "internal_error", "internal_server_error", "overloaded_error", "rate_limit_error")
-_PASSING_TOO: Final = (
+_PASSING: Final = (
+    "api_error",
+    "internal_error",
+    "internal_server_error",
+    "overloaded_error",
+    "rate_limit_error",
     "rate_limit_exceeded",
     "server_error",
     "service_unavailable",
@@ -269,5 +273,5 @@ def _passes(status: int | None, words: tuple[str | None, str | None], headers: M
     if said in ("true", "false"):
         return said == "true"
     if status is None:
-        return any(word in (*_PASSING, *_PASSING_TOO) for word in words)
+        return any(word in _PASSING for word in words)
     return status in _LATER or status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -3,20 +3,31 @@
 An error's own text is told only where it comes from reading the request, so that it is about what the client sent. One that
 comes from inside the chain, of whatever class, may name what is the operator's: there the client is told what kind it is.
 
-| error | status |
-|---|---|
-| what a request cannot be read for, InvalidInputError, ContextLengthError | 400 |
-| ConversationConflictError, ConversationDeletedError, LeaseLostError | 409 |
-| LimitExceededError, a ModelError of status 429 | 429 |
-| another ModelError | 503 when the same request may succeed later, else 502 |
-| ModelTimeoutError, CallTimeoutError, TimeoutError | 504 |
-| everything else | 500 |
+| status | code | when |
+|---|---|---|
+| 400 | invalid_request | the request cannot be read; InvalidInputError: the chain does not take it |
+| 400 | context_length_exceeded | ContextLengthError |
+| 401 | invalid_api_key | the key is missing or wrong |
+| 403 | not_local | the server has no key, and was asked by another name than a loopback one |
+| 404 | not_found | another path, or another model than the one there is |
+| 405 | method_not_allowed | such as GET where POST is needed |
+| 408 | timeout | the body did not come in time |
+| 409 | conversation_busy | ConversationBusyError: another turn of it is under way |
+| 409 | conversation_changed | ConversationConflictError, ConversationDeletedError, LeaseLostError |
+| 413 | body_too_large | the body is too large, or holds too many values |
+| 415 | unsupported_media_type | the body is not sent as JSON |
+| 429 | too_many_streams | the server answers as many as it may |
+| 429 | rate_limit_exceeded | LimitExceededError; ModelError of status 429 |
+| 500 | internal_error | everything else: an advisor, a tool or a store failed |
+| 502 | model_failed | ModelError that asking again will not mend |
+| 503 | model_failed | ModelError that asking again may mend |
+| 503 | unavailable | the server is shutting down |
+| 504 | timeout | ModelTimeoutError, CallTimeoutError, TimeoutError |
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import Any, Final
@@ -36,6 +47,7 @@ from advisorchain.errors import (
     LeaseLostError,
     LimitExceededError,
     ModelError,
+    Note,
 )
 
 __all__ = ["Refusal", "RefusedError", "log_failure", "refusal_of", "refusal_of_request"]
@@ -57,13 +69,6 @@ _CODES: Final = {
 }
 _NO_ID: Final = (
     "this chain needs a conversation id; name one in the header `X-Conversation-Id` or in `metadata.conversation_id`"
-)
-# The notes that are ours name a part of the chain, or a kind of error. Others may hold what was said.
-_OUR_NOTE: Final = re.compile(
-    r"in advisor `[^`\n]*`, order -?\d+"
-    r"|in tool `[^`\n]*` \(call `[^`\n]*`\)"
-    r"|advisor `[^`\n]*`: attempt \d+ was the last"
-    r"|(?:`done` of advisor `[^`\n]*`|closing the stream beneath|model `[^`\n]*` of advisor `[^`\n]*`) failed too: \w+"
 )
 
 
@@ -160,7 +165,7 @@ def _of_model(error: ModelError) -> Refusal:
 
 
 def log_failure(error: Exception, refusal: Refusal, *, in_stream: bool = False) -> None:
-    """Tell the operator what the client is not told. The text of errors that are not ours may hold what was said.
+    """Tell the operator what the client is not told. The text and notes of errors that are not ours may hold what was said.
 
     With `in_stream` the answer had begun, with status 200.
     """
@@ -170,7 +175,8 @@ def log_failure(error: Exception, refusal: Refusal, *, in_stream: bool = False) 
     if not _log.isEnabledFor(level):
         return
     told = f"{type(error).__name__}: {error}" if isinstance(error, AdvisorChainError) else type(error).__name__
-    ours = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str) and _OUR_NOTE.fullmatch(note)]
+    # a note may name what a model called a tool: such a name breaks no line of the log
+    ours = [note for note in getattr(error, "__notes__", ()) if isinstance(note, Note) and note.isprintable()]
     answered = f"ended a stream with error {refusal.status}" if in_stream else f"answered {refusal.status}"
     traceback = error if _log.isEnabledFor(logging.DEBUG) else None
     _log.log(level, "%s: %s%s", answered, told, f" ({'; '.join(ours)})" if ours else "", exc_info=traceback)

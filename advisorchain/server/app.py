@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
+from advisorchain._checked import checked_whole
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
 from advisorchain.client import ChatClient
@@ -121,9 +122,8 @@ def _check(chain: object, model_name: object, max_body: object, max_streams: obj
     if model_name is not None and (not isinstance(model_name, str) or not model_name.strip()):
         found = "blank" if isinstance(model_name, str) else kind_of(model_name)
         raise ConfigurationError(f"`model_name` is {found}; give a text, or None for the chain's own")
-    for name, value in (("max_body", max_body), ("max_streams", max_streams)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigurationError(f"`{name}` is {value!r}; give a number, 1 or more")
+    checked_whole("max_body", max_body)
+    checked_whole("max_streams", max_streams)
 
 
 def _checked_origins(origins: Sequence[str], key: str | None) -> list[str]:

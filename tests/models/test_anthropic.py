@@ -628,7 +628,7 @@ def test_arguments_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             AnthropicModel("claude", **{**({} if "client" in wrong else {"api_key": KEY}), **wrong})
     with pytest.raises(ConfigurationError, match="`name` is None"):
-        AnthropicModel(None)  # type: ignore[arg-type]
+        AnthropicModel(None)
     with pytest.raises(ConfigurationError, match="`api_key` is given beside `client`"):
         AnthropicModel("claude", api_key=KEY, client=anthropic.AsyncAnthropic(api_key=KEY))
 

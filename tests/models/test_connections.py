@@ -200,7 +200,7 @@ def test_settings_that_make_no_sense_are_refused(make: Make, wrong: dict[str, An
     with pytest.raises(
         ConfigurationError, match="API key" if wrong.get("api_key") == "sk-secret\n" else next(iter(wrong))
     ) as caught:
-        kind(**{"name": "x", "api_key": "sk-secret", **wrong})  # type: ignore[arg-type]
+        kind(**{"name": "x", "api_key": "sk-secret", **wrong})
     assert "secret" not in str(caught.value)
 
 
@@ -209,7 +209,7 @@ def test_settings_that_make_no_sense_are_refused(make: Make, wrong: dict[str, An
 HALF = "\ud800"
 DEEP = {"a": 1}
 for _ in range(120):
-    DEEP = {"a": DEEP}  # type: ignore[dict-item]
+    DEEP = {"a": DEEP}
 
 
 def chat_answers(**changes: Any) -> tuple[Reply, Reply]:
@@ -281,7 +281,7 @@ REFUSED = {
 @pytest.mark.parametrize("streaming", [False, True], ids=["call", "stream"])
 async def test_what_our_values_refuse_is_an_answer_that_is_none(what: str, streaming: bool) -> None:
     answers, changes = REFUSED[what]
-    async with raw_server(answers(**changes)[streaming]) as server:  # type: ignore[operator]
+    async with raw_server(answers(**changes)[streaming]) as server:
         make = anthropic_model if answers is message_answers else openai_model
         more = {"api": "responses"} if answers is response_answers else {}
         async with make(server.url, **more) as model:

@@ -216,7 +216,7 @@ async def test_a_real_small_model_answers(small_model: ModelServer, api: Api) ->
     called, streamed = await both(model, told)
     assert called.text.strip() == streamed.text.strip() != ""
     assert called.usage is not None
-    assert called.usage.output_tokens == streamed.usage.output_tokens  # type: ignore[union-attr]
+    assert called.usage.output_tokens == streamed.usage.output_tokens
     answer = await model.call(asking("My name is Ada", called.message, "What is my name?", options=options))
     assert "Ada" in answer.text
     await model.aclose()

@@ -46,7 +46,7 @@ from advisorchain.models._provider import SurrogateJoiner, hide_texts, retry_aft
     ],
 )
 def test_an_answer_with_an_error_has_a_meaning(told: dict[str, object], kind: type[ModelError], retryable: bool) -> None:
-    error = status_error("gpt-x", **told)  # type: ignore[arg-type]
+    error = status_error("gpt-x", **told)
     assert type(error) is kind
     assert (error.retryable, error.status) == (retryable, told.get("status"))
     assert "`gpt-x`" in str(error)

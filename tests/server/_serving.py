@@ -57,7 +57,7 @@ class Served:
             await startup(sockets)
             self._ready.set()
 
-        self.server.startup = started  # type: ignore[method-assign]
+        self.server.startup = started
 
     def start(self) -> None:
         self.thread.start()

@@ -70,7 +70,7 @@ def test_what_the_guard_refuses_of_an_answer_is_withdrawn(example: ModuleType) -
         for piece in ("Gladly: ", "the pass", "word is 7"):
             yield piece
 
-    example.spare = telling  # type: ignore[attr-defined]
+    example.spare = telling
     with running(example.app) as server:
         answer = httpx2.post(f"{server.root}/chat", json={"text": "one"}, headers=ADA, timeout=SECONDS).text
     assert answer.index('"Gladly: ') < answer.index("event: attempt") < answer.index("I cannot help")
@@ -109,7 +109,7 @@ async def test_the_partial_answer_of_a_reader_who_leaves_is_kept(example: Module
         finally:
             closed.append(True)
 
-    example.spare = endless  # type: ignore[attr-defined]
+    example.spare = endless
     with running(example.app) as server:
         async with httpx2.AsyncClient(timeout=SECONDS) as client:
             async with client.stream("POST", f"{server.root}/chat", json={"text": "one"}, headers=ADA) as answer:
@@ -138,6 +138,6 @@ def test_an_error_is_told_as_an_event(example: ModuleType) -> None:
         yield "word "
         raise ModelError("secret")
 
-    example.spare = failing  # type: ignore[attr-defined]
+    example.spare = failing
     with running(example.app) as server:
         assert ask(server, "one", ADA) == "word Please ask again."

@@ -13,7 +13,18 @@ import openai
 import pytest
 from starlette.exceptions import HTTPException
 
-from advisorchain import AdvisorChain, BaseAdvisor, ChatChunk, ChatRequest, ChatResponse, PromptTemplate, Usage
+from advisorchain import (
+    AdvisorChain,
+    BaseAdvisor,
+    ChatChunk,
+    ChatRequest,
+    ChatResponse,
+    Outcome,
+    PromptTemplate,
+    ToolCallChunk,
+    Usage,
+)
+from advisorchain.advisors import RetryAdvisor, ToolCallingAdvisor
 from advisorchain.client import ChatClient
 from advisorchain.errors import (
     AdvisorChainError,
@@ -35,7 +46,7 @@ from advisorchain.errors import (
     StorageError,
     ToolArgumentsError,
 )
-from advisorchain.server import create_app, serve
+from advisorchain.server import _refusals, create_app, serve
 from advisorchain.testing import ScriptedModel
 
 from ._serving import CLIENT_LETS_GO, HI, Shared, served
@@ -313,6 +324,7 @@ def test_errors_have_a_fitting_status_and_tell_no_more(
     assert answer.status_code == status
     assert (answer.headers.get("retry-after"), answer.headers.get("x-should-retry")) == (wait, again)
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert f"| {status} | {answer.json()['error']['code']} |" in (_refusals.__doc__ or "")
     assert not [word for word in ("secret", "sk-key", "said", "Traceback", "advisorchain/") if word in answer.text]
     told = logged(caplog)
     level = "ERROR" if status >= 500 else "WARNING"
@@ -365,10 +377,36 @@ def test_notes_of_others_are_not_logged(shared: Shared, caplog: pytest.LogCaptur
             error.add_note(SECRET)
             error.add_note(f"in advisor `x`, order 1 {SECRET}")
             error.add_note(f"{SECRET} failed too: ValueError")
+            error.add_note("in tool `what was said` (call `1`)")  # in the very form of ours
             raise error
 
     assert shared.behind(echo, Failing()).post({"messages": HI}).status_code == 500
     assert logged(caplog) == [("ERROR", "answered 500: RuntimeError (in advisor `failing`, order 0)")]
+
+
+def test_our_notes_are_logged_each_on_its_line(shared: Shared, caplog: pytest.LogCaptureFixture) -> None:
+    async def broken() -> str:
+        """Fails."""
+        raise LookupError(SECRET)
+
+    class Late(BaseAdvisor):
+        name = "late"
+
+        def done(self, request: ChatRequest, outcome: Outcome) -> None:
+            raise KeyError(SECRET)
+
+    rounds = [[ChatChunk(tool_calls=(ToolCallChunk(0, call_id, "broken", "{}"),))] for call_id in ("a", "b\nc")]
+    loop = ToolCallingAdvisor([broken], on_error="raise", order=5)
+    again = RetryAdvisor(attempts=1, order=6)
+    shared.behind(ScriptedModel(*rounds, [ModelError(SECRET, retryable=True)]), Late(), loop, again)
+    for _ in range(3):
+        assert shared.post({"messages": HI}).status_code >= 500
+    told, late = f"in advisor `{loop.name}`, order 5", "`done` of advisor `late` failed too: KeyError"
+    assert [line for _, line in logged(caplog)] == [
+        f"answered 500: LookupError (in tool `broken` (call `a`); {late}; {told})",
+        f"answered 500: LookupError ({late}; {told})",
+        f"answered 503: ModelError: {SECRET} (advisor `retry`: attempt 1 was the last; {late})",
+    ]
 
 
 @pytest.mark.parametrize("error", [failure[0] for failure in FAILURES if failure[1] >= 502])

@@ -124,7 +124,7 @@ def test_a_conversation_named_by_header_or_metadata_is_remembered() -> None:
     with served(chain) as server, server.sync_client() as client:
         create = client.chat.completions.create
         named = {"Content-Type": "application/json", "X-Conversation-Id": "ünï".encode()}
-        httpx2.post(f"{server.url}/chat/completions", json={"messages": HI}, headers=named)  # type: ignore[arg-type]
+        httpx2.post(f"{server.url}/chat/completions", json={"messages": HI}, headers=named)
         create(model="demo", messages=HI, metadata={"conversation_id": "ünï"})
         other = {"X-Conversation-Id": "other"}
         create(model="demo", messages=HI, metadata={"conversation_id": "ünï"}, extra_headers=other)
@@ -275,7 +275,7 @@ def test_tool_calls_go_out_and_results_come_in() -> None:
             assert (choice.message.content, choice.finish_reason) == ("Let me see. ", "tool_calls")
             (call,) = choice.message.tool_calls or ()
             assert (call.id, call.type) == ("c1", "function")
-            assert (call.function.name, call.function.arguments) == ("look", '{"x": 1}')  # type: ignore[union-attr]
+            assert (call.function.name, call.function.arguments) == ("look", '{"x": 1}')
         back: list[Any] = [*HI, whole.message.model_dump(exclude_none=True)]
         back.append({"role": "tool", "tool_call_id": "c1", "content": "1"})
         assert client.chat.completions.create(model="demo", messages=back).choices[0].message.content == "It is 1."

@@ -59,7 +59,7 @@ def test_without_a_database_it_says_what_to_give() -> None:
     assert ran.stderr == "give the URL of a database that both servers reach: postgresql://USER:PASSWORD@HOST/DATABASE\n"
     ran = run("postgresql://me:hunter2@127.0.0.1:1/x")
     assert (ran.returncode, ran.stdout) == (1, "")
-    why = next(line for line in ran.stderr.splitlines() if line.startswith("advisorchain: "))  # by a thread of its own
+    why = next(line for line in ran.stderr.splitlines() if line.startswith("advisorchain: "))
     assert "`postgresql+psycopg://me:***@127.0.0.1:1/x` cannot be reached" in why
     assert "a server gave no answer, or did not start" in ran.stderr.splitlines()
     assert "hunter2" not in ran.stderr
