@@ -1,6 +1,35 @@
 """Every async test runs on asyncio and on trio."""
 
+import gc
+import signal
+
+import hypothesis  # noqa: F401 - before anything is frozen: trio's plugin for it asks the collector for referrers
 import pytest
+
+
+def pytest_configure() -> None:
+    """A shell starts what is in its background with Ctrl-C ignored, and tests that press it would wait for ever."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `only_on` for the other loop."""
+    left_out = {item for item in items if _is_on_another_loop(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _is_on_another_loop(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("only_on")
+    loop = item.callspec.params.get("anyio_backend") if isinstance(item, pytest.Function) and mark else None
+    return mark is not None and loop not in (None, *mark.args)
+
+
+def pytest_collection_finish() -> None:
+    """Tests that collect garbage need not look through the thousands that were collected."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(params=["asyncio", "trio"])

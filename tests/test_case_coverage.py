@@ -31,7 +31,7 @@ def listed(name: str) -> list[str]:
 
 
 def waiting() -> set[str]:
-    """The ids that wait for a later issue, as `later.json` or the case itself says."""
+    """The ids that wait for something not built yet, as `later.json` or the case itself says."""
     return {*listed("later"), *(case["id"] for cases in HANDED.values() for case in cases if case.get("needs"))}
 
 

@@ -120,7 +120,7 @@ async def test_a_templates_values_are_those_of_the_client_and_of_the_call() -> N
     with pytest.raises(InvalidInputError, match="no slot `age`"):
         await client.call("hi", values={"name": "Ada", "age": 5})
     with pytest.raises(InvalidInputError, match="`values` is a list"):
-        await client.call("hi", values=["x"])  # type: ignore[arg-type]
+        await client.call("hi", values=["x"])
     with pytest.raises(InvalidInputError, match="blank"):
         await ChatClient(model, system=PromptTemplate("{x}")).call("hi", values={"x": " "})
     assert len(model.requests) == 2
@@ -168,7 +168,7 @@ async def test_options_are_merged_field_by_field() -> None:
     await client.call("hi", options=ChatOptions(temperature=0.0, seed=7))
     assert model.requests[-1].options == ChatOptions(model="small", temperature=0.0, tools=tools, stop=("END",), seed=7)
     with pytest.raises(InvalidInputError, match="`options` is a dict"):
-        await client.call("hi", options={"temperature": 1})  # type: ignore[arg-type]
+        await client.call("hi", options={"temperature": 1})
     await ChatClient(model).call("hi", options=ChatOptions(seed=1))
     assert model.requests[-1].options == ChatOptions(seed=1)
 
@@ -178,7 +178,7 @@ async def test_contexts_are_merged_and_come_back() -> None:
     assert (await client.call("hi", context={"b": 2})).context == {"a": 1, "b": 2}
     assert (await client.call("hi")).context == {"a": 1, "b": 1}
     with pytest.raises(InvalidInputError, match="`context` is a list"):
-        await client.call("hi", context=[1])  # type: ignore[arg-type]
+        await client.call("hi", context=[1])
 
 
 async def test_advisors_of_one_call_and_without() -> None:
@@ -197,7 +197,7 @@ async def test_one_thing_where_several_are_to_be_given(name: str, turn: str) -> 
     client = ChatClient(ScriptedModel(), memory=ChatMemory())
     for wrong in (5, "memory"):
         with pytest.raises(InvalidInputError, match=f"`{name}` is .*; give a list"):
-            await client.call("hi", conversation_id="c", turn=turn, **{name: wrong})  # type: ignore[call-overload]
+            await client.call("hi", conversation_id="c", turn=turn, **{name: wrong})
 
 
 async def test_a_calls_timeout() -> None:
@@ -209,7 +209,7 @@ async def test_a_calls_timeout() -> None:
 
 async def test_a_misspelt_argument_is_named() -> None:
     with pytest.raises(TypeError, match="temprature"):
-        await ChatClient(ScriptedModel("x")).call("hi", temprature=1)  # type: ignore[call-overload]
+        await ChatClient(ScriptedModel("x")).call("hi", temprature=1)
 
 
 # -- memory
@@ -362,7 +362,7 @@ async def test_a_typed_call_and_a_typed_stream_give_the_same_response() -> None:
 
 async def test_a_stream_without_a_type_says_what_it_has_no_value_for() -> None:
     async with ChatClient(ScriptedModel("a b")).stream("hi") as stream:
-        for look in (lambda: stream.output, lambda: stream.partials(), lambda: stream.partial_output):  # type: ignore[attr-defined]
+        for look in (lambda: stream.output, lambda: stream.partials(), lambda: stream.partial_output):
             with pytest.raises(StreamError, match=r"`client\.stream\(…, output_type=…\)`"):
                 look()
         assert "".join([chunk.text async for chunk in stream]) == "a b"

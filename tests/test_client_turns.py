@@ -436,4 +436,4 @@ async def test_a_question_asked_again_is_not_answered_by_a_cache(mode: Mode, wit
     client = ChatClient(model, memory=ChatMemory(), advisors=[CacheAdvisor()])
     assert (await ask(client, mode, "q")).text == "first"
     assert (await ask(client, mode, turn="regenerate", without=without)).text == "second"
-    assert [message.text for message in await client.memory.get("c")] == ["q", "second"]  # type: ignore[union-attr]
+    assert [message.text for message in await client.memory.get("c")] == ["q", "second"]

@@ -41,7 +41,7 @@ def test_chain_026_the_context_of_a_copy_is_its_own() -> None:
     assert (original.context, copy.context) == ({"k": "v"}, {"k": "w"})
     for request in (original, copy):
         with pytest.raises(TypeError):
-            request.context["k"] = "changed"  # type: ignore[index]
+            request.context["k"] = "changed"
 
 
 def test_chain_026_the_dict_that_was_given_may_change_afterwards() -> None:
@@ -173,9 +173,9 @@ def test_option_values_of_the_wrong_type_are_named(name: str, value: Any) -> Non
 def test_a_response_holds_an_assistant_message() -> None:
     for message in (None, 5, UserMessage("u"), ["x"]):
         with pytest.raises(InvalidInputError, match="`message`"):
-            ChatResponse(message)  # type: ignore[arg-type]
+            ChatResponse(message)
         with pytest.raises(InvalidInputError, match="`message`"):
-            ChatResponse("x").replace(message=message)  # type: ignore[arg-type]
+            ChatResponse("x").replace(message=message)
 
 
 def test_a_chunk_is_plain_when_it_has_text_alone() -> None:
@@ -264,7 +264,7 @@ def test_what_is_new_is_neither_system_nor_recalled_nor_made() -> None:
 
 def test_options_tell_tools_and_the_form_of_the_answer() -> None:
     tool = ToolDefinition("look", "Looks.", {"type": "object"})
-    options = ChatOptions(tools=[tool], tool_choice="look", output=OutputSchema({"type": "object"}))  # type: ignore[arg-type]
+    options = ChatOptions(tools=[tool], tool_choice="look", output=OutputSchema({"type": "object"}))
     assert options.tools == (tool,)
     with pytest.raises(InvalidInputError, match="name"):
         ToolDefinition("")

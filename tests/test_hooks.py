@@ -69,7 +69,7 @@ async def test_before_may_answer_at_once() -> None:
 async def test_a_function_that_gives_back_nothing_is_named() -> None:
     @before
     def forgets(request: ChatRequest) -> ChatRequest:
-        return None  # type: ignore[return-value]
+        return None
 
     with pytest.raises(AdvisorContractError, match="`before` of advisor `forgets` returned None"):
         await AdvisorChain(ScriptedModel("x"), [forgets]).call("hi")

@@ -193,7 +193,7 @@ def test_nothing_in_a_message_can_be_changed(message: Message) -> None:
 
 def test_a_message_does_not_follow_what_it_was_made_of() -> None:
     inner, listed = {"a": [1]}, [TextPart("a")]
-    message = U(listed, metadata={"inner": inner})  # type: ignore[arg-type]
+    message = U(listed, metadata={"inner": inner})
     inner["a"].append(2)
     listed.append(TextPart("b"))
     assert message == U((TextPart("a"),), metadata={"inner": {"a": [1]}})

@@ -45,7 +45,7 @@ def test_a_tool_round_is_as_openai_writes_it() -> None:
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": function}]},
         {"role": "tool", "content": "18C", "tool_call_id": "c1"},
     ]
-    assert from_dicts(dicts)[0].tool_calls == (call,)  # type: ignore[union-attr]
+    assert from_dicts(dicts)[0].tool_calls == (call,)
 
 
 def test_parts_are_as_openai_writes_them() -> None:
@@ -130,7 +130,7 @@ def test_sound_and_files_by_url_are_refused(part: AudioPart | FilePart) -> None:
 
 def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"`messages\[0\]` is a dict"):
-        to_dicts([{"role": "user", "content": "hi"}])  # type: ignore[list-item]
+        to_dicts([{"role": "user", "content": "hi"}])
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}

@@ -43,14 +43,14 @@ def test_a_value_without_a_slot_is_named() -> None:
 @pytest.mark.parametrize("value", [None, True, {"secret": 1}, ["secret"]])
 def test_a_value_that_is_no_text_is_refused_and_not_shown(value: object) -> None:
     with pytest.raises(InvalidInputError, match=r"slot `a` is .*; give a text") as raised:
-        PromptTemplate("{a}").render(a=value)  # type: ignore[arg-type]
+        PromptTemplate("{a}").render(a=value)
     assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["", "  ", None, 5])
 def test_a_template_of_nothing_is_refused(text: object) -> None:
     with pytest.raises(ConfigurationError, match="`text` is"):
-        PromptTemplate(text)  # type: ignore[arg-type]
+        PromptTemplate(text)
 
 
 @given(st.lists(st.tuples(st.text(alphabet="ab{}$% "), st.sampled_from(["x", "y"])), min_size=1), st.text(), st.text())

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisorchain._span_data.data import SpanData
+from advisorchain._span_data.own_time import in_hooks
 from advisorchain._span_data.tree import TraceTree, trees
 
 from ._span_trees import TRACE, advisor, own_ms, shape, span, tree
@@ -144,6 +145,63 @@ def test_an_advisor_that_reads_another_chain_keeps_its_own_time() -> None:
         *_read_slowly("judge"),
     )
     assert own_ms(found)["judge"] == 80
+
+
+def _of_a_stream(one: SpanData) -> SpanData:
+    return dataclasses.replace(one, attributes={**one.attributes, "advisorchain.stream": True})
+
+
+def _worked(trace: TraceTree) -> dict[str, float]:
+    return {node.span.span_id: round(node.worked * 1000, 3) for node in trace.walk() if node.span is not None}
+
+
+def test_a_child_of_a_stream_did_not_work_while_its_parent_or_the_reader_did() -> None:
+    """As drawn in `own_time`."""
+    chain = {"kind": "chain", "stream": True, "stream.reader_duration": 0.03}
+    found = tree(
+        span("chain", None, 0, 100, **{f"advisorchain.{name}": value for name, value in chain.items()}),
+        _of_a_stream(advisor("outer", "chain", 0, 100, 40, 0)),
+        _of_a_stream(advisor("inner", "outer", 38, 100, 20, 1)),
+        span("GET", "inner", 40, 55),
+        span("chat", "inner", 55, 95, gen_ai__operation__name="chat", advisorchain__stream__awaited_duration=0.01),
+    )
+    assert own_ms(found) == {"chain": 0, "outer": 40, "inner": 5, "GET": 15, "chat": 10}
+    assert _worked(found) == {"chain": 70, "outer": 70, "inner": 30, "GET": 15, "chat": 10}
+    assert found.reader == 0.03
+
+
+def test_a_call_worked_all_the_time() -> None:
+    found = tree(advisor("outer", None, 0, 100, 30, 0), advisor("inner", "outer", 10, 90, 5, 1))
+    assert _worked(found) == {"outer": 100, "inner": 80}
+
+
+def test_what_ran_at_once_in_a_stream_is_not_more_than_all_of_it() -> None:
+    outer = _of_a_stream(advisor("outer", None, 0, 100, 30, 0))
+    found = tree(outer, *(_of_a_stream(advisor(f"try {n}", "outer", 10, 90, 60, 1)) for n in range(3)))
+    assert _worked(found)["outer"] == 100
+
+
+def test_an_advisor_whose_model_has_no_span_is_not_taken_to_have_waited_for_nobody() -> None:
+    found = tree(_of_a_stream(advisor("inner", None, 0, 100, 10, 0, length=1)), span("http", "inner", 10, 20))
+    assert _worked(found) == {"inner": 100, "http": 10}
+    answering = _of_a_stream(advisor("cache", None, 0, 100, 10, 0))
+    answering = dataclasses.replace(answering, attributes={**answering.attributes, "advisorchain.advisor.next_calls": 0})
+    assert _worked(tree(answering)) == {"cache": 10}
+
+
+@pytest.mark.parametrize(("http", "hooks"), [(0, {"before": 60, "after": 20}), (50, {"before": 10}), (70, {})])
+def test_of_an_advisors_own_time_only_what_was_certainly_a_hooks_is_that_hooks(http: int, hooks: dict[str, float]) -> None:
+    one = advisor("a", None, 0, 100, 80, 0)
+    durations = {"advisorchain.advisor.before_duration": 0.06, "advisorchain.advisor.after_duration": 0.02}
+    found = tree(dataclasses.replace(one, attributes={**one.attributes, **durations}), span("http", "a", 0, http))
+    assert {hook: round(part * 1000, 3) for hook, part in in_hooks(found.roots[0]).items()} == hooks
+
+
+def test_how_spans_are_nested_is_not_found_out_for_traces_that_nobody_looks_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of thousands of traces, three of which are shown."""
+    found = [TraceTree(str(number), [span("a", None, number, 9)]) for number in range(9)]
+    monkeypatch.setattr("advisorchain._span_data.tree._nested", lambda _: pytest.fail("nobody asked"))
+    assert [(one.seconds > 0, one.has_chain) for one in found] == [(True, False)] * 9
 
 
 @pytest.mark.parametrize("told", [float("nan"), float("inf"), -1.0, "0.5", True, 1e300])

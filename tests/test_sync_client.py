@@ -187,7 +187,7 @@ def test_a_stream_is_read_inside_with_and_entered_once(backend: Any) -> None:
             with pytest.raises(StreamError, match=r"inside `with client\.stream"):
                 look()
         assert stream.partial is None
-        for look in (lambda: stream.output, lambda: stream.partials()):  # type: ignore[attr-defined]
+        for look in (lambda: stream.output, lambda: stream.partials()):
             with pytest.raises(StreamError, match="output_type="):
                 look()
         stream.close()
@@ -216,7 +216,7 @@ def test_errors_keep_their_type_and_traceback(backend: Any) -> None:
         with pytest.raises(InvalidInputError):
             client.call("")
         with pytest.raises(TypeError, match="temprature"):
-            client.call("hi", temprature=1)  # type: ignore[call-overload]
+            client.call("hi", temprature=1)
     with SyncChatClient(fails_late, backend=backend) as client:
         with pytest.raises(OwnError) as raised, client.stream("hi") as stream:
             list(stream)
@@ -315,7 +315,7 @@ def test_a_memory_in_a_file_needs_no_async(backend: Any, tmp_path: Path) -> None
             assert len(client.history("ada").items) == 2 * turn
             client.run(repository.aclose)
     with pytest.raises(ConfigurationError, match="SqliteChatMemoryRepository"):
-        ChatMemory(repository=open_repository("sqlite://"))  # type: ignore[arg-type]
+        ChatMemory(repository=open_repository("sqlite://"))
 
 
 # -- threads, loops and contexts
@@ -621,7 +621,7 @@ def test_a_client_that_is_forgotten_ends_its_thread(backend: Any) -> None:
 
 def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="`backend` is 'uvloop'"):
-        SyncChatClient(ScriptedModel(), backend="uvloop")  # type: ignore[arg-type]
+        SyncChatClient(ScriptedModel(), backend="uvloop")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

@@ -137,7 +137,7 @@ def openai_agents(calls: int) -> Turn:
     set_tracing_disabled(True)
     wanted = 0
 
-    class Instant(Model):  # type: ignore[misc]
+    class Instant(Model):
         async def get_response(self, system_instructions: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
             asked = [] if isinstance(input, str) else [item for item in input if item.get("type") == "function_call"]
             if len(asked) == wanted * calls:
@@ -171,7 +171,7 @@ def agent_framework(calls: int) -> Turn:
 
     wanted = 0
 
-    class Instant(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]
+    class Instant(FunctionInvocationLayer, BaseChatClient):
         async def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **kwargs: Any) -> Any:
             done = sum(message.role == "assistant" for message in messages)
             if done == wanted:
@@ -198,7 +198,7 @@ def langchain(calls: int) -> Turn:
 
     wanted = 0
 
-    class Instant(BaseChatModel):  # type: ignore[misc]
+    class Instant(BaseChatModel):
         @property
         def _llm_type(self) -> str:
             return "instant"

@@ -136,7 +136,7 @@ def _message(fields: Fields) -> Message:
     }  # fmt: skip
     if role not in types:
         raise UnknownInCaseError(f"message: unknown role `{role}`")
-    return types[role](content, **more)  # type: ignore[no-any-return]
+    return types[role](content, **more)
 
 
 def _tool_call(data: Any) -> ToolCall:
@@ -206,7 +206,7 @@ def _merge_generation(fields: Fields) -> None:
 def the_only(generations: Sequence[Any]) -> Mapping[str, Any]:
     """The one generation; the library refuses several in its own words."""
     if len(generations) > 1:
-        ChatResponse(generations)  # type: ignore[arg-type]
+        ChatResponse(generations)
     only = generations[0]
     return {"text": only} if isinstance(only, str) else only
 

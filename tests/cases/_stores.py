@@ -114,13 +114,19 @@ SERVERS: dict[str, Callable[[Path], Store]] = {
 }
 
 
-def _with(*servers: str) -> list[Any]:
-    return [*STORES, *(pytest.param(name, marks=pytest.mark.slow) for name in servers)]
+# Each server with one of the event loops: the laws and the stores' own tests run on both, and so does what is here on the
+# stores that need nothing.
+_LOOPS = {"sql-sqlite": "asyncio", "postgresql": "trio", "mariadb": "asyncio", "redis": "asyncio", "valkey": "trio",
+          "mongodb": "trio"}  # fmt: skip
 
 
-EVERYWHERE = _with(*SERVERS)
-EACH_KIND = _with("postgresql", "mariadb", "redis", "mongodb")  # for tests of what stands over a store: the others are alike
-TWO_KINDS = _with("postgresql", "redis")  # for tests of what hardly asks a store
+def _slow(*servers: str) -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.slow, pytest.mark.only_on(_LOOPS[name])]) for name in servers]
+
+
+EVERYWHERE = [*STORES, *_slow(*SERVERS)]
+EACH_KIND = ["memory", "sqlite", *_slow("postgresql", "mariadb", "redis", "mongodb")]  # for what stands over a store
+TWO_KINDS = ["memory", "sqlite", *_slow("postgresql", "redis")]  # for what hardly asks a store
 
 
 def opened(store: str, folder: Path) -> Store:

@@ -176,7 +176,7 @@ def test_another_folder_of_cases_is_run_without_touching_code(tmp_path: Path) ->
              "do": {"op": "get", "conversation_id": "c1"}, "expect": {"messages": ["u1", "a1"]}}  # fmt: skip
     wrong = {**holds, "id": "win-901", "expect": {"messages": ["u1"]}}
     unknown = {**holds, "id": "win-902", "expect": {"surprise": 1}}
-    waits = {**holds, "id": "win-903", "needs": "vector memory", "do": {"op": "of a later issue"}}
+    waits = {**holds, "id": "win-903", "needs": "vector memory", "do": {"op": "not built yet"}}
     (tmp_path / "window.json").write_text(json.dumps([holds, wrong, unknown, waits]))
     (tmp_path / "chain.json").write_text("not for the runner")
     out = pytest_in(tmp_path, "-k", "asyncio or there_are_cases")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
-from advisorchain import Telemetry, telemetry
+from advisorchain import Telemetry, set_telemetry
 from advisorchain.chain import AdvisorChain
 from advisorchain.exchange import ChatResponse
 
@@ -26,19 +26,17 @@ class Counts(SpanProcessor):
 
 
 @pytest.fixture(params=["unwatched", "watched"], autouse=True)
-def _watched(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> Iterator[None]:
+def _watched(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """When watched, every chain is traced and logged: nothing else may change, and every span ends."""
     if request.param == "unwatched":
         yield
         return
     provider, spans = TracerProvider(), Counts()
     provider.add_span_processor(spans)
-    monkeypatch.setattr(telemetry, "_shared", Telemetry(tracer_provider=provider))
-    monkeypatch.setattr(telemetry, "_shared_decided", True)
+    set_telemetry(Telemetry(tracer_provider=provider))
     caplog.set_level(logging.DEBUG, "advisorchain")
     yield
+    set_telemetry(Telemetry())
     provider.shutdown()
     assert spans.open == {}
 

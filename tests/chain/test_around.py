@@ -107,7 +107,7 @@ async def test_left_during_the_second_attempt_the_first_is_gone() -> None:
     [outcome] = onion.outer.outcomes
     assert outcome.response is not None
     assert (outcome.response.text, outcome.response.earlier) == ("SECOND", ())
-    assert onion.inner.outcomes[1].response.text == "second "  # type: ignore[union-attr]
+    assert onion.inner.outcomes[1].response.text == "second "
 
 
 async def test_an_attempt_can_withdraw_several_messages() -> None:

@@ -111,7 +111,7 @@ def test_an_unknown_role(role: Any) -> None:
 async def test_options_of_the_wrong_type_never_reach_the_model(ask: Ask) -> None:
     model = ScriptedModel("fine")
     with pytest.raises(InvalidInputError, match="`temperature`"):
-        await ask(AdvisorChain(model), options=ChatOptions(temperature="hot"))  # type: ignore[arg-type]
+        await ask(AdvisorChain(model), options=ChatOptions(temperature="hot"))
     assert model.requests == []
 
 

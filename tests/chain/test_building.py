@@ -49,7 +49,7 @@ class Nothing:
 
 
 class AsyncTransform(BaseAdvisor):
-    async def transform(self, request: ChatRequest) -> Any:  # type: ignore[override]
+    async def transform(self, request: ChatRequest) -> Any:
         return None
 
 
@@ -72,7 +72,7 @@ class BothStreams(Passing):
 
 
 class NotCallable(BaseAdvisor):
-    before = 3  # type: ignore[assignment]
+    before = 3
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_a_name_that_is_a_property_stays_one_in_a_subclass() -> None:
             self.subject = subject
 
         @property
-        def name(self) -> str:  # type: ignore[override]
+        def name(self) -> str:
             return f"guard of {self.subject}"
 
     class Strict(Guard):

@@ -32,15 +32,15 @@ class CommitsThenIsCancelled(SqliteChatMemoryRepository):
 class Slow(RecordingAdvisor):
     """Awaits in every hook."""
 
-    async def before(self, request: ChatRequest) -> Any:  # type: ignore[override]
+    async def before(self, request: ChatRequest) -> Any:
         await checkpoint()
         return super().before(request)
 
-    async def after(self, request: ChatRequest, response: Any) -> Any:  # type: ignore[override]
+    async def after(self, request: ChatRequest, response: Any) -> Any:
         await checkpoint()
         return super().after(request, response)
 
-    async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
+    async def done(self, request: ChatRequest, outcome: Any) -> None:
         super().done(request, outcome)
         await checkpoint()
 

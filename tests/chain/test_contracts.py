@@ -366,7 +366,7 @@ async def test_a_scripted_model_that_is_asked_too_often_says_so(ask: Ask) -> Non
 async def test_a_chunk_whose_text_is_none(ask: Ask) -> None:
     async def model(request: ChatRequest) -> Any:
         yield ChatChunk("a secret")
-        yield ChatChunk(None)  # type: ignore[arg-type]  as a provider's delta has it
+        yield ChatChunk(None)  # as a provider's delta has it
 
     assert await refused(ask, InvalidInputError, "`text` of a chunk is None; give a text", model=model) == [
         "outer.done error"

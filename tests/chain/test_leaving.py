@@ -26,7 +26,7 @@ def onion(request: pytest.FixtureRequest) -> Onion:
     made: Any = Onion(*between.get(request.param, ()))
     made.left = "one two" if request.param == "hold" else "one two "
     made.chain = Timed(made.chain) if request.param == "timed" else made.chain
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 async def test_break(onion: Any) -> None:
@@ -276,7 +276,7 @@ async def test_closed_in_the_middle_of_a_flush() -> None:
             assert labels(log, "after", "done") == []
             break
     assert labels(log, "after", "done") == ["inner.done closed", "outer.done closed"]
-    assert outer.outcomes[0].response.text == "one two"  # type: ignore[union-attr]
+    assert outer.outcomes[0].response.text == "one two"
     assert model.open_streams == 0
 
 

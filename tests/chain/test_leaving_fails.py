@@ -19,7 +19,7 @@ from ._onion import Onion, Passing, read
 
 
 class FailsInDone(RecordingAdvisor):
-    async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
+    async def done(self, request: ChatRequest, outcome: Any) -> None:
         super().done(request, outcome)
         await checkpoint()
         raise KeyError("in done")
@@ -77,7 +77,7 @@ async def test_an_error_in_done_on_cancel_is_logged_and_the_cancellation_goes_on
 
 async def test_dones_finish_though_the_task_is_cancelled() -> None:
     class SlowDone(RecordingAdvisor):
-        async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
+        async def done(self, request: ChatRequest, outcome: Any) -> None:
             for _ in range(3):
                 await checkpoint()
             super().done(request, outcome)
@@ -100,7 +100,7 @@ async def test_dones_finish_though_the_task_is_cancelled() -> None:
 @pytest.mark.parametrize("leave", ["close", "cancel"])
 async def test_a_done_that_hangs_is_cut_off_after_the_grace(leave: str, caplog: pytest.LogCaptureFixture) -> None:
     class Hangs(RecordingAdvisor):
-        async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
+        async def done(self, request: ChatRequest, outcome: Any) -> None:
             super().done(request, outcome)
             await anyio.sleep_forever()
 
@@ -192,7 +192,7 @@ async def test_a_native_cancellation_during_a_done_is_raised_after_the_others_ra
     waiting = asyncio.Event()
 
     class Waits(RecordingAdvisor):
-        async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
+        async def done(self, request: ChatRequest, outcome: Any) -> None:
             super().done(request, outcome)
             waiting.set()
             await asyncio.Event().wait()

@@ -28,13 +28,13 @@ class Passing(AroundAdvisor):
 
 
 class AsyncRecording(RecordingAdvisor):
-    async def before(self, request: ChatRequest) -> ChatRequest:  # type: ignore[override]
+    async def before(self, request: ChatRequest) -> ChatRequest:
         return super().before(request)
 
-    async def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:  # type: ignore[override]
+    async def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
         return super().after(request, response)
 
-    async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
+    async def done(self, request: ChatRequest, outcome: Any) -> None:
         super().done(request, outcome)
 
 

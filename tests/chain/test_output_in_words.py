@@ -73,7 +73,7 @@ async def test_parts_of_a_system_message_stay() -> None:
     await asked_of(model, (SystemMessage((TextPart("one"),)), UserMessage("q")), OPTIONS, stream=False)
     parts = model.seen[0].messages[0].content
     assert parts[0] == TextPart("one")
-    assert "größe" in parts[1].text  # type: ignore[union-attr]
+    assert "größe" in parts[1].text
 
 
 async def test_a_function_is_told_too() -> None:

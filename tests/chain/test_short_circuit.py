@@ -24,7 +24,7 @@ class Answers(RecordingAdvisor):
 
 
 class AnswersAsync(Answers):
-    async def before(self, request: ChatRequest) -> Any:  # type: ignore[override]
+    async def before(self, request: ChatRequest) -> Any:
         return super().before(request)
 
 

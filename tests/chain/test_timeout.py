@@ -124,7 +124,7 @@ async def test_the_time_of_all_chunks_counts_together() -> None:
 @pytest.mark.parametrize("anyio_backend", CLOCK)
 async def test_grace_is_one_deadline_for_all_that_has_to_finish() -> None:
     class Slow(RecordingAdvisor):
-        async def done(self, request: ChatRequest, outcome: Any) -> None:  # type: ignore[override]
+        async def done(self, request: ChatRequest, outcome: Any) -> None:
             await anyio.sleep(2)
             super().done(request, outcome)
 

@@ -24,7 +24,7 @@ def _recording(chain: AdvisorChain, *args: Any, **kwargs: Any) -> None:
 
 def main() -> None:
     """Those that cannot run here (a model, a server that is not installed) count as far as they come."""
-    AdvisorChain.__init__ = _recording  # type: ignore[method-assign]
+    AdvisorChain.__init__ = _recording
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     programs = [lambda block=block: exec(compile(block, "README", "exec"), {"__name__": "__main__"}) for block in blocks]
     for path in sorted((ROOT / "examples").glob("*.py")):

@@ -98,4 +98,4 @@ def test_any_two_chains(one: AdvisorChain, other: AdvisorChain) -> None:
 
 def test_with_something_else_there_is_none() -> None:
     with pytest.raises(InvalidInputError, match="None cannot be explained"):
-        chain_of().explain().difference(None)  # type: ignore[arg-type]
+        chain_of().explain().difference(None)

@@ -144,7 +144,7 @@ def test_an_explanation_is_a_value() -> None:
     assert chain.explain().rows == chain.describe()
     assert isinstance(explain(chain), Explanation)
     with pytest.raises(InvalidInputError, match="a str cannot be explained"):
-        explain("x")  # type: ignore[call-overload]
+        explain("x")
 
 
 # -- in a notebook

@@ -73,7 +73,7 @@ class Awaits(BaseAdvisor):
 
 
 class Untold(BaseAdvisor):
-    def before(self, request):  # type: ignore[no-untyped-def]
+    def before(self, request):
         return request
 
 
@@ -115,8 +115,8 @@ class CallOnly:
         (Changes(), "change, hold back"),
         (Around(), "change, hold back, cut short"),
         (CallOnly(), "change, hold back, cut short"),
-        (before(lambda request: request, name="lambda"), "cut short"),  # type: ignore[call-overload]
-        (after(lambda request, response: response, name="lambda"), "observe"),  # type: ignore[call-overload]
+        (before(lambda request: request, name="lambda"), "cut short"),
+        (after(lambda request, response: response, name="lambda"), "observe"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -157,7 +157,7 @@ def test_annotations_that_cannot_be_read_say_nothing() -> None:
             return request
 
         @property
-        def __annotations__(self) -> Any:  # type: ignore[override]
+        def __annotations__(self) -> Any:
             if self.built:
                 raise NameError("as of Python 3.14, where a name is not there")
             return {}

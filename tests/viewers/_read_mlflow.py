@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from mlflow import MlflowClient  # type: ignore[import-not-found]
+from mlflow import MlflowClient
 
 
 def main(url: str, experiment: str, session: str | None = None) -> None:

@@ -18,8 +18,8 @@ def client_alone() -> None:
 
 
 def read(url: str, project: str) -> dict[str, Any]:
-    from phoenix.client import Client  # type: ignore[import-not-found]
-    from phoenix.client.types.spans import SpanQuery  # type: ignore[import-not-found]
+    from phoenix.client import Client
+    from phoenix.client.types.spans import SpanQuery
 
     client = Client(base_url=url)
 

@@ -103,4 +103,4 @@ def _outcomes(spans: Any) -> Iterator[tuple[str, str]]:
 
 def _named(spans: Any, name: str) -> SpanData:
     (span,) = (span for span in spans if span.name == name)
-    return span  # type: ignore[no-any-return]
+    return span

@@ -1,4 +1,4 @@
-"""Database servers of our own for `faults.py`: data in a folder, a free port, stopped in three ways and started again."""
+"""Database servers of our own for `tests.faults`: data in a folder, a free port, stopped in three ways and started again."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class PrivateServer(ABC):
         if self.account is not None and os.geteuid() == 0:
             as_account = {"user": self.account, "group": self.account, "extra_groups": []}
         with self._log.open("ab") as log:
-            return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+            return subprocess.Popen(
                 command,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,

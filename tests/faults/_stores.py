@@ -1,4 +1,4 @@
-"""The stores of `faults.py`, and broken ones by which it shows that it finds what it looks for."""
+"""The stores of `tests.faults`, and broken ones by which it shows that it finds what it looks for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-import _faults_rows
-from _faults_rows import Rows
-from _faults_servers import MariadbServer, PostgresServer, PrivateServer, RedisServer, ValkeyServer
-
 from advisorchain.memory.repository import ChatMemoryRepository, all_entries
 from advisorchain.messages import Message
+
+from . import _rows
+from ._rows import Rows
+from ._servers import MariadbServer, PostgresServer, PrivateServer, RedisServer, ValkeyServer
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class Store:
         return importlib.import_module(f"advisorchain.memory.repositories.{self.module}")
 
 
-_SQL = ("sql", "SqlChatMemoryRepository", _faults_rows.of_sql)
-_REDIS = ("redis", "RedisChatMemoryRepository", _faults_rows.of_redis)
+_SQL = ("sql", "SqlChatMemoryRepository", _rows.of_sql)
+_REDIS = ("redis", "RedisChatMemoryRepository", _rows.of_redis)
 STORES = {
     store.name: store
     for store in (
-        Store("sqlite", "sqlite", "SqliteChatMemoryRepository", _faults_rows.of_sqlite),
+        Store("sqlite", "sqlite", "SqliteChatMemoryRepository", _rows.of_sqlite),
         Store("sql-sqlite", *_SQL),
         Store("postgresql", *_SQL, PostgresServer, ("psycopg", "sqlalchemy.dialects.postgresql.psycopg")),
         Store("mariadb", *_SQL, MariadbServer, ("pymysql", "sqlalchemy.dialects.mysql.pymysql")),

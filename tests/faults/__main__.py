@@ -1,7 +1,7 @@
 """Writers that are killed and servers that are restarted, and what is left of the turns that were acknowledged.
 
-    python tests/faults.py                             8 writers, 1,000 turns each, 50 conversations, on every store
-    python tests/faults.py --store postgresql --kills 200
+    python -m tests.faults                             8 writers, 1,000 turns each, 50 conversations, on every store
+    python -m tests.faults --store postgresql --kills 200
 
 For each store a server of our own is started: its data in a temporary folder, a free port. Writers append turns, and try
 again with the same turn id until the store acknowledges. They are killed with SIGKILL at random moments, and started again
@@ -22,12 +22,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from _faults_check import FAULTS
-from _faults_run import Figures, Run
-from _faults_servers import NoServerError
-from _faults_stores import BROKEN, STORES, VOLATILE
+from ._check import FAULTS
+from ._run import Figures, Run
+from ._servers import NoServerError
+from ._stores import BROKEN, STORES, VOLATILE
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""One store's run of `faults.py`: its server and its writers, who dies when, and what came of it."""
+"""One store's run of `tests.faults`: its server and its writers, who dies when, and what came of it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, Final
 
-import _faults_writer as writing
 import anyio
-from _faults_check import FAILED, LEFT, SEEN_HALF, SEEN_STALE, Findings, check
-from _faults_plan import Plan
-from _faults_servers import STOPS, PrivateServer
-from _faults_stores import BROKEN, VOLATILE, Store
 
 from advisorchain.memory.repository import ChatMemoryRepository
+
+from . import _writer as writing
+from ._check import FAILED, LEFT, SEEN_HALF, SEEN_STALE, Findings, check
+from ._plan import Plan
+from ._servers import STOPS, PrivateServer
+from ._stores import BROKEN, VOLATILE, Store
 
 _FORK = multiprocessing.get_context("fork")  # a writer is there at once, with all modules loaded
 _STEP: Final = 0.004  # seconds between two looks at the writers' records

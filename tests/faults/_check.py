@@ -1,4 +1,4 @@
-"""Reads everything that is stored and compares it with what the writers of `faults.py` were told."""
+"""Reads everything that is stored and compares it with what the writers of `tests.faults` were told."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Final
 
-from _faults_plan import Plan, PlannedTurn, mark_of
-from _faults_writer import Acknowledged
-
 from advisorchain.memory.repository import ChatMemoryRepository, Conversation, Entry, Recall, all_entries, in_force
 from advisorchain.messages import Message, SystemMessage
+
+from ._plan import Plan, PlannedTurn, mark_of
+from ._writer import Acknowledged
 
 LOST: Final = "acknowledged turns lost"
 HALF: Final = "half turns"

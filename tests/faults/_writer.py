@@ -1,4 +1,4 @@
-"""A writer of `faults.py`: a process that appends turns, records each acknowledged one, and may die at any moment."""
+"""A writer of `tests.faults`: a process that appends turns, records each acknowledged one, and may die at any moment."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import anyio
-from _faults_plan import WINDOW, Plan, PlannedTurn, half_turns
 
 from advisorchain.errors import ConversationConflictError, LeaseLostError, StorageError
 from advisorchain.memory.repository import ChatMemoryRepository, Recall
+
+from ._plan import WINDOW, Plan, PlannedTurn, half_turns
 
 _LEASE: Final = 2.0  # seconds; for so long a killed holder keeps the others waiting
 

@@ -1,4 +1,4 @@
-"""What lies in a store of `faults.py` beneath its repository: rows that belong to nothing would show here alone."""
+"""What lies in a store of `tests.faults` beneath its repository: rows that belong to nothing would show here alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_redis(url: str) -> Rows:
     """Of the keys of `RedisChatMemoryRepository`; the server is ours, so that KEYS does no harm."""
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port or 6379), timeout=10) as peer:
-        server: IO[bytes] = peer.makefile("rwb")  # type: ignore[assignment]  # it is one but by name
+        server: IO[bytes] = peer.makefile("rwb")  # it is one but by name
         keys = [key.decode() for key in _asked(server, "KEYS *")]
         logs, turns = ([key for key in keys if key.endswith(ending)] for ending in (":log", ":turns"))
         heads = [key for key in keys if ":" not in key.rpartition("}:")[2]]

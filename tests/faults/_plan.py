@@ -1,4 +1,4 @@
-"""What the writers of `faults.py` write: every turn follows from the seed, so writer, killer and checker need not talk."""
+"""What the writers write: every turn follows from the seed, so writer, killer and checker need not talk."""
 
 from __future__ import annotations
 
