@@ -69,6 +69,7 @@ async def test_the_laws(kind: str) -> None:
 
 
 @pytest.mark.slow  # waits for half a minute
+@pytest.mark.only_on("asyncio")  # what the server's clock does, it does on both
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_laws_by_the_clock_of_the_server(kind: str) -> None:
     await check_laws(server(kind).url, server(kind), wait=True)

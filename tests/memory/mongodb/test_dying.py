@@ -87,6 +87,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.only_on("asyncio")  # it is the process that dies
 @pytest.mark.parametrize("write", WRITES)
 async def test_a_process_that_dies_leaves_all_or_nothing_and_no_remains(
     fresh: Callable[..., Any], clock: list[float], write: str

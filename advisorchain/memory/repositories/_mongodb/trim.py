@@ -21,7 +21,7 @@ def trimmed(store: MongoStore, before: Head, after: Head, retention: Retention |
     """
     excess = excess_of(after.next_place - after.first_place, retention)
     cut = _cut(store, before, after, excess) if excess else None
-    if cut is None or cut["place"] == after.first_place:
+    if cut is None:
         return after
     ends = trim_ends(cut["sequence"], after.systems, after.summary)
     starts = tuple(max(old, new) for old, new in zip(after.starts, ends, strict=True))
