@@ -51,6 +51,15 @@ def waiting(took: list[float]) -> dict[str, Callable[[str, float], Any]]:
 @both
 @KINDS
 async def test_a_round_of_three_tools_takes_less_than_seven_tenths_of_their_sum(mode: Mode, kind: str) -> None:
+    for _ in range(3):  # a busy machine may hold one up
+        share = await share_of_sum(mode, kind)
+        if share < 0.7:
+            break
+    assert share < 0.7  # 0.5 when all begin at once
+
+
+async def share_of_sum(mode: Mode, kind: str) -> float:
+    """How long a round of the three took, beside all that they took."""
     took: list[float] = []
     asked: list[float] = []
 
@@ -67,7 +76,7 @@ async def test_a_round_of_three_tools_takes_less_than_seven_tenths_of_their_sum(
     assert [result.text for result in results_of(response)] == list(WAITS)
     first, second = asked
     assert len(took) == 3
-    assert second - first < 0.7 * sum(took)  # 0.5 when all begin at once
+    return (second - first) / sum(took)
 
 
 @both
