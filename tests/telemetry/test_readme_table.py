@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from advisorchain import AdvisorChain, BaseAdvisor, ChatChunk, ChatRequest, ChatResponse, Usage, conventions
+from advisorchain import AdvisorChain, BaseAdvisor, ChatChunk, ChatRequest, ChatResponse, Outcome, Usage, conventions
 from advisorchain.advisors import ToolCallingAdvisor
 from advisorchain.testing import ScriptedModel
 from advisorchain.tools import tool
@@ -39,6 +39,12 @@ class Failing(BaseAdvisor):
 
     def after(self, request: ChatRequest, response: ChatResponse) -> ChatResponse:
         raise LookupError
+
+    def transform(self, request: ChatRequest) -> None:
+        return None
+
+    def done(self, request: ChatRequest, outcome: Outcome) -> None:
+        pass
 
 
 async def recorded() -> Spans:
@@ -91,6 +97,13 @@ async def test_the_table_of_metrics_is_what_is_measured() -> None:
 async def test_the_attributes_to_filter_by_are_on_spans() -> None:
     spans = await recorded()
     told = {key.removeprefix("advisorchain.") for span in spans.all() for key in span.attributes or {}}
-    prefix, *named = re.findall(r"`([a-z_.]+)`", README[README.index("Spans to filter by") :].partition("\n\n")[0])
-    assert (prefix, len(named)) == ("advisorchain.", 10)
-    assert set(named) <= told
+    prefix, *named = re.findall(r"`([a-z_.{},]+)`", README[README.index("Spans to filter by") :].partition("\n\n")[0])
+    assert (prefix, len(named)) == ("advisorchain.", 11)
+    assert {one for name in named for one in spelled(name)} <= told
+
+
+def spelled(name: str) -> list[str]:
+    """`a.{b,c}_d` as `a.b_d` and `a.c_d`."""
+    head, _, rest = name.partition("{")
+    choices, _, tail = rest.partition("}")
+    return [head + choice + tail for choice in choices.split(",")]
