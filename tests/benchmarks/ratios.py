@@ -40,7 +40,7 @@ from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 
-ROUNDS = 61
+ROUNDS = 41
 CALLS = 2_000
 RECORDED = 200
 CHUNKS = 1_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -103,11 +103,13 @@ async def test_nothing_is_lost_while_a_conversation_is_renamed() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(write)
             for number in range(20):
-                await store.rename("a", f"b{number}")
+                with suppress(StorageError):  # others were faster each time: told, and nothing moved
+                    await store.rename("a", f"b{number}")
                 await anyio.sleep(0.005)
             stopped = True
         found = [len(await texts(store, row.conversation_id)) for row in (await store.conversations()).items]
         assert sum(found) == 2 * stored
+        assert len(found) > 1
         for row in (await store.conversations()).items:
             await store.delete(row.conversation_id)
 
