@@ -68,6 +68,7 @@ async def test_the_laws(kind: str) -> None:
     await check_laws(server(kind).url, server(kind))
 
 
+@pytest.mark.long
 @pytest.mark.slow  # waits for half a minute
 @pytest.mark.only_on("asyncio")  # what the server's clock does, it does on both
 @pytest.mark.parametrize("kind", KINDS)

@@ -179,11 +179,13 @@ def test_both_stores_give_the_same() -> None:
     check(25, server("redis").url)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_both_stores_give_the_same_for_long() -> None:
     check(100, server("valkey").url)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_cluster_gives_the_same() -> None:
     check(40, cluster_url())

@@ -51,6 +51,7 @@ def test_sql_keeps_the_law(place: Place, repository_law: LawTest) -> None:
     repository_law(made, wait=clock.wait, reopen=made, **cut)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @ONE_LOOP
 @pytest.mark.parametrize("place", ["postgresql"], indirect=True)  # each database's own words for the time: test_sql_schema
@@ -59,6 +60,7 @@ async def test_sql_keeps_the_laws_by_the_clock_of_the_server(place: Place) -> No
     await check_repository(made, wait=partial(to_thread.run_sync, place.age), reopen=made.reopen)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @ONE_LOOP
 @pytest.mark.parametrize("server", ["mariadb"], indirect=True)
@@ -79,6 +81,7 @@ async def test_sql_keeps_the_laws_through_sqlalchemy_alone(server: Place, monkey
     await check_repository(made, wait=clock.wait, reopen=made.reopen, disconnect=lambda _: cut())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @ONE_LOOP
 async def test_sql_keeps_the_laws_on_an_engine_of_the_application(server: Place) -> None:

@@ -154,6 +154,7 @@ def test_it_does_what_the_in_memory_repository_does(fresh: Any, steps: list[Any]
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @example([  # a cut before which nothing was spoken: what was repeated there goes all the same
     ("append_late", "a", [SystemMessage("x"), SystemMessage("x"), UserMessage("x"), AssistantMessage("x")], 1),
