@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
 import anyio
@@ -40,8 +40,13 @@ def lasting(seconds: float) -> Retention:
     return Retention(ttl=timedelta(seconds=seconds))
 
 
-async def cancelled_after(turns: int, call: Callable[[], Any]) -> bool:
-    """Cancel a call when the event loop has gone round so often; whether it had ended before."""
+MOMENTS: Final = (*((turns, 0.0) for turns in range(60)), *((60, 0.0001 * 2**power) for power in range(15)))
+"""When to cancel: after so many turns of the event loop, and so many seconds more in which a thread works."""
+
+
+async def cancelled_after(moment: tuple[int, float], call: Callable[[], Any]) -> bool:
+    """Cancel a call at one of `MOMENTS`; whether it had ended before."""
+    turns, seconds = moment
     done = False
     async with anyio.create_task_group() as group:
 
@@ -53,6 +58,8 @@ async def cancelled_after(turns: int, call: Callable[[], Any]) -> bool:
         group.start_soon(work)
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
+        if seconds:
+            await anyio.sleep(seconds)
         group.cancel_scope.cancel()
     return done
 

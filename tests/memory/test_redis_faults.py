@@ -24,7 +24,7 @@ from advisorchain.memory.repositories.redis import RedisChatMemoryRepository
 from advisorchain.memory.repository import Retention
 from advisorchain.messages import UserMessage
 
-from ._kit import cancelled_after, pair, texts
+from ._kit import MOMENTS, cancelled_after, pair, texts
 from ._redis_servers import KINDS, PrivateRedis, free_port, private, repository, server, wait_until
 
 pytestmark = pytest.mark.slow  # asks a server
@@ -336,8 +336,8 @@ async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(call: str) -
     }
     store = repository(server("redis").url)
     ended = 0
-    for turns in (*range(40), *(2**power for power in range(6, 20))):
-        name = f"c{turns}"
+    for number, moment in enumerate(MOMENTS):
+        name = f"c{number}"
         await store.append(name, pair(1), turn_id="t1")
         calls: dict[str, Callable[[], Any]] = {
             "append": lambda name=name: store.append(name, pair(2), turn_id="t2"),
@@ -345,7 +345,7 @@ async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(call: str) -
             "delete": lambda name=name: store.delete(name),
             "rename": lambda name=name: store.rename(name, f"{name} new"),
         }
-        ended += await cancelled_after(turns, calls[call])
+        ended += await cancelled_after(moment, calls[call])
         assert await texts(store, name) in outcomes[call]
         assert await store.append(name, pair(3), turn_id="t3")
         for one in (name, f"{name} new"):

@@ -28,7 +28,7 @@ from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.memory.repository import Entry
 from advisorchain.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
-from ._kit import cancelled_after, everything, pair
+from ._kit import MOMENTS, cancelled_after, everything, pair
 
 
 async def test_B013_a_batch_of_fifty_keeps_its_order_and_its_times(opened: Any) -> None:
@@ -151,13 +151,13 @@ def _in_thread(add: Any, repository: Any, name: str, backend: str) -> Callable[[
     "call", ["append", "recall", "replace", "delete", "rename", "fork", "prune", "conversations", "acquire", "page"]
 )
 async def test_cancellation_at_every_checkpoint_is_whole_or_nothing(opened: Any, call: str) -> None:
-    """Cancels after 0, 1, 2, … turns of the event loop, until the call ends before it is cancelled."""
+    """Cancels later and later, until the call ends before it is cancelled."""
     async with opened() as repository:
         ended = 0
-        for turns in (*range(60), *(2**power for power in range(6, 20))):  # a thread may be slow to answer
-            name = f"c{turns}"
+        for number, moment in enumerate(MOMENTS):
+            name = f"c{number}"
             await repository.append(name, pair(1), turn_id="t1")
-            done = await cancelled_after(turns, lambda name=name: _CALLS[call](repository, name))
+            done = await cancelled_after(moment, lambda name=name: _CALLS[call](repository, name))
             found = [[entry.message.text for entry in await everything(repository, of)] for of in (name, f"{name} new")]
             assert found in _OUTCOMES.get(call, [_BEFORE])
             if done:
