@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from advisorchain.errors import ConversationIdError, StorageError
+from advisorchain.memory import open_repository
 from advisorchain.memory.repositories import _times
 from advisorchain.memory.repositories._sql import rows as _sql_rows
 from advisorchain.memory.repositories._sql import work as _sql_work
@@ -578,3 +580,25 @@ def _handled(cursor: Any, statement: str, given: Any) -> int:
 def test_one_database_is_made_for_all(server: Place) -> None:
     assert database(server.kind) is server.url
     assert _sql_work.Database.__doc__
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
+async def test_a_file_that_is_written_when_it_is_turned_to_write_ahead_is_waited_for(scheme: str, tmp_path: Path) -> None:
+    url = f"{scheme}:///{tmp_path}/t.db"
+
+    async def ask() -> None:
+        async with open_repository(url) as repository:
+            assert (await repository.recall("c", 20)).count == 2
+
+    async with open_repository(url) as repository:
+        await repository.append("c", pair(1), turn_id="t1")
+    with closing(sqlite3.connect(tmp_path / "t.db", isolation_level=None)) as other:
+        assert other.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+        other.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(ask)
+            await anyio.sleep(0.05)  # so that they are refused at once by SQLite, and try again
+            other.execute("COMMIT")
+    with closing(sqlite3.connect(tmp_path / "t.db")) as another:
+        assert another.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
+import sqlite3
+import time
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine, create_engine, event, make_url
@@ -93,7 +96,7 @@ def made_engine(url: str | URL, limits: Limits) -> tuple[Engine, int]:
         raise ConfigurationError(f"`url` of `{parsed.drivername}` has a part that cannot be used") from None
     _check_dialect(engine)
     if kind == "sqlite":
-        event.listen(engine, "connect", _write_ahead)
+        event.listen(engine, "connect", lambda link, _: _write_ahead(link, limits.timeout or _LONG))
     elif kind == "postgresql" and direct and "prepare_threshold" not in parsed.query:
         event.listen(engine, "connect", _prepare)
     return engine, 1 if in_memory else limits.pool_size
@@ -206,7 +209,18 @@ def _prepare(connection: Any, record: object) -> None:
     connection.prepare_threshold = _PREPARED if asked[0] == connection.info.backend_pid else None
 
 
-def _write_ahead(connection: Any, record: object) -> None:
-    """SQLite: readers and a writer do not stop each other. As in `SqliteChatMemoryRepository`, at its default durability."""
-    connection.execute("PRAGMA journal_mode = WAL")
+def _write_ahead(connection: Any, seconds: float) -> None:
+    """SQLite: readers and a writer do not stop each other. As in `SqliteChatMemoryRepository`, at its default durability.
+
+    SQLite does not wait where several turn a file to this at once: it refuses all but one of them at once.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0.001, 0.02))
     connection.execute("PRAGMA synchronous = NORMAL")
