@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from advisorchain.cli import chat as chatting
 from advisorchain.cli.options import Memory, Ttl
 
 __all__ = ["chat"]
@@ -66,6 +65,8 @@ def chat(
 
     For one answer, give a PROMPT, or a pipe, whose text is the prompt: echo "hi" | advisorchain chat
     """
+    from advisorchain.cli import chat as chatting  # here: a command waits for no other's modules
+
     setting = chatting.Setting(
         prompt=prompt,
         model=model,

@@ -10,8 +10,9 @@ import typer
 
 from advisorchain.cli.named_parts import default_memory
 
-__all__ = ["Memory", "Ttl", "Yes", "time"]
+__all__ = ["API_KEY_ENV", "Memory", "Ttl", "Yes", "time"]
 
+API_KEY_ENV: Final = "ADVISORCHAIN_API_KEY"
 _TIME: Final = re.compile(r"\s*(\d{1,6})\s*([smhdw])\s*", re.IGNORECASE)
 _UNITS: Final = {
     "s": timedelta(seconds=1),

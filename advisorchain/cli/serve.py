@@ -16,13 +16,13 @@ import anyio
 from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.chain import AdvisorChain
 from advisorchain.cli.named_parts import load_model, open_chain, open_memory
+from advisorchain.cli.options import API_KEY_ENV
 from advisorchain.cli.text import explained, tell, tell_traceback
 from advisorchain.errors import AdvisorChainError, ConfigurationError, InvalidInputError
 from advisorchain.memory import ChatMemory, MessageWindow, Retention
 
-__all__ = ["API_KEY_ENV", "ServeSetting", "serve"]
+__all__ = ["ServeSetting", "serve"]
 
-API_KEY_ENV: Final = "ADVISORCHAIN_API_KEY"
 _WINDOW: Final = 20
 _UNNAMED: Final = ("chain", "chat")  # what an AdvisorChain and a ChatClient are called if nobody says otherwise
 

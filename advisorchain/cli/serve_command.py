@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from advisorchain.cli import serve as serving
-from advisorchain.cli.options import Memory, Ttl
+from advisorchain.cli.options import API_KEY_ENV, Memory, Ttl
 
 __all__ = ["serve"]
 
@@ -41,7 +40,7 @@ def serve(
         typer.Option(
             metavar="VARIABLE",
             help="The environment variable that holds the key which clients have to send."
-            f" Otherwise {serving.API_KEY_ENV}, if it is set.",
+            f" Otherwise {API_KEY_ENV}, if it is set.",
             show_default=False,
         ),
     ] = None,
@@ -87,6 +86,8 @@ def serve(
     curl http://127.0.0.1:9000/v1/chat/completions -H "Content-Type: application/json" \\
       -d '{"messages": [{"role": "user", "content": "hi"}]}'
     """  # noqa: D301  click knows a block that is not to be wrapped by its backspace
+    from advisorchain.cli import serve as serving  # here: a command waits for no other's modules
+
     setting = serving.ServeSetting(
         chain=chain,
         model=model,

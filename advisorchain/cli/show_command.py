@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from advisorchain.cli import show as showing
 from advisorchain.cli.text import explained, tell
 from advisorchain.errors import AdvisorChainError
 
@@ -60,18 +59,17 @@ def show(
         raise typer.BadParameter("give --mermaid or --lint, not both")
     if ignore and not lint:
         raise typer.BadParameter("--ignore is for --lint")
+    from advisorchain.cli import show as showing  # here: a command waits for no other's modules
+
     setting = showing.ShowSetting(
         chain=chain, stream=stream, mermaid=mermaid, json=as_json, svg=svg, lint=lint, ignore=tuple(ignore or ())
     )
-    if status := _status(setting):
-        raise typer.Exit(status)
-
-
-def _status(setting: showing.ShowSetting) -> int:
     try:
-        return showing.show(setting)
+        status = showing.show(setting)
     except AdvisorChainError as error:
-        if not setting.lint:
+        if not lint:
             raise
         tell(f"advisorchain: {explained(error, hint=False)}")
-        return 2  # elsewhere it is 1, which here says that something was found
+        status = 2  # elsewhere it is 1, which here says that something was found
+    if status:
+        raise typer.Exit(status)

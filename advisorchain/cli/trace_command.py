@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from advisorchain.cli import trace as tracing
-
 __all__ = ["trace"]
 
 
@@ -56,5 +54,7 @@ def trace(
     """  # noqa: D301  click knows a block that is not to be wrapped by its backspace
     if last is not None and slowest is not None:
         raise typer.BadParameter("give --last or --slowest, not both")
+    from advisorchain.cli import trace as tracing  # here: a command waits for no other's modules
+
     setting = tracing.TraceSetting(source=source, last=last, slowest=slowest, id=id, all=all, any_host=any_host)
     tracing.trace(setting)
