@@ -2,6 +2,8 @@
 
 import gc
 import signal
+import ssl
+from collections.abc import Iterator
 
 import hypothesis  # noqa: F401 - before anything is frozen: trio's plugin for it asks the collector for referrers
 import pytest
@@ -30,6 +32,18 @@ def pytest_collection_finish() -> None:
     """Tests that collect garbage need not look through the thousands that were collected."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each HTTP client reads all authorities of the system, which takes 40 ms; the servers of tests speak without TLS."""
+    authorities = ssl.create_default_context().get_ca_certs(binary_form=True)
+    with pytest.MonkeyPatch.context() as environment:
+        if authorities:
+            path = tmp_path_factory.mktemp("tls") / "one.pem"
+            path.write_text(ssl.DER_cert_to_PEM_cert(authorities[0]))
+            environment.setenv("SSL_CERT_FILE", str(path))
+        yield
 
 
 @pytest.fixture(params=["asyncio", "trio"])

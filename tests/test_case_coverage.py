@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 from .cases._files import BY_HAND, HERE, RUN, cases_in, why_not_run
@@ -15,6 +16,7 @@ HANDED = {name: cases_in(HERE, name) for name in (*RUN, *BY_HAND)}
 IDS = {str(case["id"]) for cases in HANDED.values() for case in cases}
 
 
+@cache
 def ids_in_test_names() -> dict[str, str]:
     """Each id that stands in a test's name, with one of these names; `win_004` is `win-004`."""
     found: dict[str, str] = {}

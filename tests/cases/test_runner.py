@@ -171,6 +171,7 @@ def pytest_in(folder: Path, *selected: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_another_folder_of_cases_is_run_without_touching_code(tmp_path: Path) -> None:
     holds = {"id": "win-900", "given": {"max_messages": 2, "memory": ["u1", "a1"]},
              "do": {"op": "get", "conversation_id": "c1"}, "expect": {"messages": ["u1", "a1"]}}  # fmt: skip
@@ -189,5 +190,6 @@ def test_another_folder_of_cases_is_run_without_touching_code(tmp_path: Path) ->
     assert "needs vector memory" in out
 
 
+@pytest.mark.slow
 def test_a_folder_without_cases_is_told(tmp_path: Path) -> None:
     assert "is in the folder of cases" in pytest_in(tmp_path)

@@ -22,7 +22,6 @@ from ._writer import Acknowledged
 ROOT = Path(__file__).parent.parent.parent
 SCRIPT = [sys.executable, "-m", "tests.faults"]
 SMALL = ("--writers", "4", "--turns", "60", "--kills", "8")
-EACH = ["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in STORES if name != "sqlite")]
 PLAN = Plan(writers=2, turns=30, conversations=3, seed=1)
 
 

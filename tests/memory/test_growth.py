@@ -24,6 +24,7 @@ from _turns import by_length
 MISSED = 1.3 * 1.1  # the bound and its margin
 
 
+@pytest.mark.slow
 async def test_a_store_that_walks_through_the_log_is_seen() -> None:
     class Walking(InMemoryChatMemoryRepository):
         async def recall(self, conversation_id: str, last: int | None, *, before: int | None = None) -> Recall:

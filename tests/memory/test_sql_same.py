@@ -60,6 +60,7 @@ def test_both_stores_give_the_same(kind: str) -> None:
     check(kind, 25)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @KINDS
 def test_both_stores_give_the_same_for_long(kind: str) -> None:

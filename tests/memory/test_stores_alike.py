@@ -151,12 +151,13 @@ def _plain(value: Recall) -> Any:
     )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps=_steps)
 def test_both_stores_give_the_same(steps: list[Step]) -> None:
     anyio.run(_compare, steps)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(steps=_steps)
@@ -224,7 +225,7 @@ async def _check_counts(sqlite: Any) -> None:
 _ruling = st.lists(st.sampled_from([SystemMessage("A"), SystemMessage("B"), *pair(1)]), min_size=1, max_size=5)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(writes=st.lists(st.tuples(_ruling, _retention), min_size=2, max_size=6), later=_ruling)
 def test_a_fork_says_what_the_log_had_said_there(
     writes: list[tuple[list[Message], Retention | None]], later: list[Message]

@@ -170,35 +170,37 @@ async def test_what_cannot_be_used_is_refused_without_its_password(url: str) -> 
         error = error.__cause__
 
 
-@pytest.mark.parametrize(
-    ("url", "package", "extra"),
-    [
-        ("postgresql://h/x", "sqlalchemy", "postgresql"),
-        ("mariadb+pymysql://h/x", "sqlalchemy", "mysql"),
-        ("sqlite+pysqlite://", "sqlalchemy", "sql"),
-        ("postgresql://h/x", "psycopg", "postgresql"),
-        ("mysql://h/x", "pymysql", "mysql"),
-        ("rediss://h", "coredis", "redis"),
-        ("mongodb+srv://h", "pymongo", "mongodb"),
-    ],
-)
-def test_what_is_not_installed_is_told_with_the_command_that_installs_it(url: str, package: str, extra: str) -> None:
+WITHOUT = [
+    ("postgresql://h/x", "sqlalchemy", "postgresql"),
+    ("mariadb+pymysql://h/x", "sqlalchemy", "mysql"),
+    ("sqlite+pysqlite://", "sqlalchemy", "sql"),
+    ("rediss://h", "coredis", "redis"),
+    ("mongodb+srv://h", "pymongo", "mongodb"),
+    ("postgresql://h/x", "psycopg", "postgresql"),
+    ("mysql://h/x", "pymysql", "mysql"),
+]
+
+
+def test_what_is_not_installed_is_told_with_the_command_that_installs_it() -> None:
     code = f"""
 import sys, anyio
 from advisorchain.errors import MissingExtraError
 from advisorchain.memory import open_repository
-sys.modules["{package}"] = None  # as if it were not there
-async def main():
-    async with open_repository("{url}"):
-        print("it was opened")
-try:
-    anyio.run(main)
-except MissingExtraError as error:
-    print(error)
+async def opened(url):
+    async with open_repository(url):
+        return "it was opened"
+for url, package, _ in {WITHOUT!r}:
+    sys.modules[package] = None  # as if it were not there
+    try:
+        print(anyio.run(opened, url))
+    except MissingExtraError as error:
+        print(error)
+    del sys.modules[package]
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert f'pip install "advisorchain[{extra}]"' in told
-    assert f"`{package}`" in told
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    for line, (_, package, extra) in zip(told, WITHOUT, strict=True):
+        assert f"`{package}`" in line
+        assert f'pip install "advisorchain[{extra}]"' in line
 
 
 def test_a_store_is_imported_only_when_it_is_asked_for() -> None:

@@ -35,8 +35,7 @@ from advisorchain.models.llama_cpp import LlamaCppModel  # noqa: E402
 
 pytestmark = pytest.mark.slow  # real weights
 
-# what the weights say does not depend on the event loop: on trio when there is time for it
-on_one_loop = pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.slow)])
+on_one_loop = pytest.mark.only_on("asyncio")  # what the weights say does not depend on the event loop
 ENDLESS = ChatOptions(max_tokens=1500, extra={"ignore_eos": True})
 
 
@@ -101,7 +100,7 @@ async def test_it_answers_from_what_was_said_before_and_a_stream_says_what_a_cal
     assert "Ada" not in await answer(model, "What is my name?")
 
 
-@pytest.mark.slow
+@on_one_loop
 async def test_the_same_prompt_has_the_same_answer(native: LlamaCppModel) -> None:
     exact = ChatOptions(max_tokens=4, extra={"cache_prompt": False})
     first = await answer(native, "Name three fruits.", options=exact)

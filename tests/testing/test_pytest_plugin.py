@@ -12,6 +12,8 @@ import pytest
 
 from advisorchain.testing.repository_laws import REPOSITORY_LAWS
 
+pytestmark = pytest.mark.slow  # each test is a run of pytest in a process of its own
+
 LAWS = len(REPOSITORY_LAWS)
 NEED_DISCONNECT = [law.name for law in REPOSITORY_LAWS if "disconnect" in law.needs]
 NEED_REOPEN = [law.name for law in REPOSITORY_LAWS if "reopen" in law.needs]
