@@ -28,7 +28,7 @@ from advisorchain.messages import AssistantMessage, Message, UserMessage, dump_m
 
 WINDOW = 20
 LONG = 20_000  # messages
-ROUNDS = 11
+ROUNDS = 7
 TURNS = 100  # in each round
 _TEXT = "a sentence of about the length that people write to an assistant, and not much more than that. "
 

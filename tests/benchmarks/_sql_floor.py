@@ -87,7 +87,7 @@ def _bare(connection: psycopg.Connection[Any], table: str) -> Step:
     return step
 
 
-async def heartbeat(place: Place, rounds: int = 9) -> tuple[float, float]:
+async def heartbeat(place: Place, rounds: int = 5) -> tuple[float, float]:
     """The longest gap between two beats of the event loop, in seconds: over bare thread hops that sleep, and over a store
     that waits for a lock; the median of rounds, both in turn within each.
     """

@@ -14,7 +14,7 @@ from advisorchain.messages import AssistantMessage, Message, UserMessage
 
 WINDOW = 20
 LONG = 20_000  # messages
-ROUNDS = 25
+ROUNDS = 13
 TURNS = 40  # in each round
 _TEXT = "a sentence of about the length that people write to an assistant, and not much more than that. "
 

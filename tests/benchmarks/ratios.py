@@ -40,7 +40,7 @@ from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
 from advisorchain.memory import ChatMemory
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 
-ROUNDS = 41
+ROUNDS = 21
 CALLS = 2_000
 RECORDED = 200
 CHUNKS = 1_000
@@ -297,7 +297,7 @@ async def memory_ratio(folder: str) -> float:
 
             return work
 
-        return await measure(Ratio("", 1.3, turns("long"), turns("short")), rounds=25)
+        return await measure(Ratio("", 1.3, turns("long"), turns("short")), rounds=13)
 
 
 def import_ratio() -> float:

@@ -72,6 +72,7 @@ async def test_the_law_notices_a_store_that_breaks_it(name: str) -> None:
         assert await is_broken(law, broken.make), law
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 def test_no_other_law_notices_a_store_that_breaks_one(name: str) -> None:
