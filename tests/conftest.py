@@ -5,8 +5,11 @@ import signal
 import ssl
 from collections.abc import Iterator
 
-import hypothesis  # noqa: F401 - before anything is frozen: trio's plugin for it asks the collector for referrers
+import hypothesis  # before anything is frozen: trio's plugin for it asks the collector for referrers
 import pytest
+
+hypothesis.settings.register_profile("quick", max_examples=50)  # new ones each time: what one run does not find, others do
+hypothesis.settings.load_profile("quick")
 
 
 def pytest_configure() -> None:

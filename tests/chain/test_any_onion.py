@@ -204,7 +204,7 @@ async def outcome(kinds: list[str], replies: list[str], mode: str) -> Any:
     return came, labels(log, "before", "after", "done"), len(model.requests)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=6),
     replies=st.lists(st.sampled_from(sorted(REPLIES)), min_size=1, max_size=4),
@@ -233,7 +233,7 @@ async def left(kinds: list[str], replies: list[str], chunks: int) -> None:
     assert [seen.advisor for seen in done][-1:] == last_begun[:1]  # the outermost is the last to end
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(sorted(KINDS)), max_size=6),
     replies=st.lists(st.sampled_from(sorted(REPLIES)), min_size=1, max_size=4),

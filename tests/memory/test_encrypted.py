@@ -53,7 +53,7 @@ from ._kit import pair
 KEY, OTHER, THIRD = (Fernet.generate_key() for _ in range(3))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.slow)])
 def inner(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     number = iter(range(1_000_000))
 

@@ -349,7 +349,7 @@ def test_what_is_no_rule_cannot_be_ignored() -> None:
     assert chain.lint() == ()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(chains())
 def test_lint_has_an_answer_for_any_chain(chain: AdvisorChain) -> None:
     names = [row.name for row in chain.describe()]

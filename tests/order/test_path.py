@@ -37,7 +37,7 @@ def drawn(moments: tuple[Moment, ...]) -> list[Entry]:
     return [(moment.name, moment.hook, moment.way) for moment in moments]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(plans())
 @example(BETWEEN)
 def test_a_call_takes_the_path_that_is_told(given_plans: list[Any]) -> None:
@@ -47,7 +47,7 @@ def test_a_call_takes_the_path_that_is_told(given_plans: list[Any]) -> None:
     assert drawn(chain.explain().path(stream=False)) == log
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(plans())
 @example(BETWEEN)
 def test_a_stream_takes_the_path_that_is_told(given_plans: list[Any]) -> None:
