@@ -60,11 +60,12 @@ class ToolCallingAdvisor(AroundAdvisor):
         max_concurrency: how many tools may run at the same time; one that is `sequential` always runs alone, after those
             before it and before those behind it.
         timeout: seconds for a tool that has no `timeout` of its own; None: any. 60 as in MCP's TypeScript SDK.
-        total_timeout: seconds for all tools of a turn, without the time of the model; None: any.
+        total_timeout: seconds for all tools of a turn, without the time of the model; None: any. The model is told when they
+            are used up; asking for more tools then is a limit as those below.
         max_calls: how many calls one turn may have, 150 as in Spring AI 2; None: any.
         max_calls_per_tool: how many of one tool, 40 as there; None: any. Or by the names of tools; then others have 40.
         max_repeats: how often a call with the same arguments may fail with the same error; None: any.
-        on_limit: whether these three end the turn with an "answer", or "raise" a LimitExceededError.
+        on_limit: whether these end the turn with an "answer", or "raise" a LimitExceededError.
         on_error: "tell" the model what a tool raised, or "raise" it; the other tools are stopped before. What the model did
             wrong, and time that ran out, it is told either way. (Python makes a RuntimeError of a StopAsyncIteration that
             leaves a stream, and of a StopIteration.)

@@ -6,13 +6,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+from typing import Final
 
 from advisorchain.errors import AdvisorChainError
 
 __all__ = ["main"]
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
@@ -44,9 +49,21 @@ def _run() -> int | str | None:
         return 1
     except BrokenPipeError:
         # Who read our output has left, which is no fault; Python's own flush at exit must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
+        return 1
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        from advisorchain.cli.text import tell
+
+        tell(f"advisorchain: the output cannot be written: {os.strerror(error.errno)}")
+        _give_up_output()
         return 1
     return 0
+
+
+def _give_up_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

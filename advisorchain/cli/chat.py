@@ -97,7 +97,8 @@ class _Session:
             try:
                 decisions = decide(ended.pause, self.interrupts)
             except KeyboardInterrupt:
-                tell("\nstopped; nothing of this turn is kept")
+                tell("")
+                self._portal.call(self._talk.leave, ended.pause)
                 return False
             ended = self._run(partial(self._talk.go_on, ended.pause, decisions))
         return not ended.stopped

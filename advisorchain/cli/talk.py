@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.status import Status
 
 from advisorchain._client.arguments import for_tools
-from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor
+from advisorchain.advisor import Outcome
+from advisorchain.advisors.chat_memory import MessageChatMemoryAdvisor, recorded_once
 from advisorchain.chain import AdvisorChain
 from advisorchain.cli.answer_view import AnswerView
 from advisorchain.cli.approval import Decisions
@@ -22,7 +23,9 @@ from advisorchain.cli.named_parts import load_model, load_part, open_memory
 from advisorchain.cli.text import tell
 from advisorchain.cli.trace_view import TraceView
 from advisorchain.errors import ConfigurationError, MissingExtraError
+from advisorchain.exchange import ChatResponse
 from advisorchain.memory import ChatMemory, MessageWindow, Retention
+from advisorchain.messages import SystemMessage
 from advisorchain.telemetry import Telemetry
 
 if TYPE_CHECKING:  # it needs the extra `tools`, which a chat without any does not
@@ -108,6 +111,15 @@ class Talk:
         asked = pause.resume(approve=decisions.approve, deny=decisions.deny)
         return await self._show(asked, stop, AnswerView(pause))
 
+    async def leave(self, pause: ToolPause) -> None:
+        """Keep of a turn that waited for a yes what was seen of it, as of any that Ctrl-C stops."""
+        seen = ChatResponse(pause.message, earlier=pause.earlier)
+        answer = recorded_once(Outcome("closed", seen), "partial", "answer", in_loop=False)
+        question = (message for message in pause.prompt if not isinstance(message, SystemMessage))
+        if answer is not None:
+            await self._memory.add(self._setting.conversation, [*question, *answer])
+        _tell_stopped(kept=answer is not None)
+
     async def _show(self, asked: Mapping[str, Any], stop: Stop, view: AnswerView) -> Ended:
         setting = self._setting
         try:
@@ -121,13 +133,17 @@ class Talk:
             view.end()
             self._show_trace()
         if scope.cancelled_caught:
-            tell("stopped; what you see of the answer is kept" if view.seen else "stopped; nothing of this turn is kept")
+            _tell_stopped(kept=view.seen)
             return Ended(stopped=True)
         return Ended(stopped=False, pause=pause)
 
     def _show_trace(self) -> None:
         for line in self._view.take() if self._view is not None else ():
             tell(line)
+
+
+def _tell_stopped(*, kept: bool) -> None:
+    tell("stopped; what you see of the answer is kept" if kept else "stopped; nothing of this turn is kept")
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Final
@@ -69,8 +70,8 @@ class ToolIndex:
 
 
 def _split(text: str) -> str:
-    """`text` with `camelCase` as two words, as FTS5 reads `snake_case`."""
-    return _HUMP.sub(" ", text)
+    """`text` with `camelCase` as two words, as FTS5 reads `snake_case`; a letter and its accent as one character."""
+    return _HUMP.sub(" ", unicodedata.normalize("NFC", text))
 
 
 def _argument_words(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -37,7 +37,7 @@ _TOLD: Final = (
 _SCHEMA: Final = {
     "type": "object",
     "properties": {
-        "query": {"type": "string", "description": "words that say what the tool shall do, or a part of its name"}
+        "query": {"type": "string", "description": "words that say what the tool shall do, or words of its name"}
     },
     "required": ["query"],
     "additionalProperties": False,

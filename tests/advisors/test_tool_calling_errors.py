@@ -15,6 +15,7 @@ import pytest
 from advisorchain.advisors import MessageChatMemoryAdvisor
 from advisorchain.aggregate import Fold
 from advisorchain.chain import AdvisorChain
+from advisorchain.errors import LimitExceededError
 from advisorchain.exchange import ChatChunk
 from advisorchain.memory import ChatMemory
 from advisorchain.messages import AssistantMessage, ToolCall, ToolMessage
@@ -426,11 +427,26 @@ async def test_all_tools_of_a_turn_share_the_total_time(mode: Mode) -> None:
     runs = Runs()
     tools = [runs.giving("slow", anyio.sleep_forever), runs.giving("quick")]
     chain, model = looping(tools, asks("slow", "quick"), asks("quick"), "done", total_timeout=0.02)
-    slow, quick, later = results_of(await ask(mode, chain, "q"))
+    response = await ask(mode, chain, "q")
+    slow, quick, later = results_of(response)
     assert (quick.text, slow.text) == ("ok", "tool `slow` was stopped: the time for all tools of this turn is used up")
     assert (later.is_error, "used up" in later.text) == (True, True)
     assert sorted(runs.names) == ["quick", "slow"]  # when there is no time left, nothing is begun
-    assert len(model.requests) == 3
+    assert len(model.requests) == 2  # it was told, and asked all the same
+    assert (response.finish_reason, response.text) == (
+        "tool_limit",
+        "The answer ends here: tool `quick` was to run, and the 0.02 seconds for all tools of one turn are used up.",
+    )
+
+
+@both
+async def test_a_model_that_is_told_of_the_time_may_answer(mode: Mode) -> None:
+    tools = [Runs().giving("slow", anyio.sleep_forever)]
+    chain, _ = looping(tools, asks("slow"), "I could not look.", total_timeout=0.02, on_limit="raise")
+    assert (await ask(mode, chain, "q")).text == "I could not look."
+    chain, _ = looping(tools, asks("slow"), asks("slow"), total_timeout=0.02, on_limit="raise")
+    with pytest.raises(LimitExceededError, match=r"`total_timeout` of 0\.02 is reached"):
+        await ask(mode, chain, "q")
 
 
 # -- threads

@@ -237,6 +237,36 @@ async def test_what_stands_behind_a_sequential_call_that_waits_waits_too(mode: M
 
 
 @both
+async def test_what_nobody_was_asked_about_waits_when_its_tool_needs_a_yes_by_now(mode: Mode) -> None:
+    runs = Runs()
+    wary = [runs.giving("ask", needs_approval=True), runs.giving("wipe", sequential=True)]
+    chain, _ = looping(wary, asks("ask", "wipe"))
+    pause = paused(await ask(mode, chain, "q"))
+    assert [call.name for call in pause.open_calls] == ["ask"]
+    warier = [runs.giving("ask", needs_approval=True), runs.giving("wipe", sequential=True, needs_approval=True)]
+    chain, _ = looping(warier, "Done.")
+    again = paused(await go_on(mode, chain, pause.resume(deny=pause.waiting)))
+    assert [call.name for call in again.open_calls] == ["wipe"]
+    assert [result.is_error for result in again.results] == [True]
+    assert runs.names == []
+    assert (await go_on(mode, chain, again.resume(approve=again.waiting))).text == "Done."
+    assert runs.names == ["wipe"]
+
+
+@both
+async def test_a_call_that_somebody_took_out_of_those_that_wait_still_waits(mode: Mode) -> None:
+    desk = Desk()
+    chain, _ = looping(desk.tools, asks(pay("p1", 1), pay("p2", 2)), "Done.")
+    told = json.loads(paused(await ask(mode, chain, "q")).dump())
+    told["waiting"].remove("p1")
+    again = paused(await go_on(mode, chain, ToolPause.load(json.dumps(told)).resume(deny=["p2"])))
+    assert again.waiting == ("p1",)
+    assert desk.paid == []
+    assert (await go_on(mode, chain, again.resume(approve=["p1"]))).text == "Done."
+    assert desk.paid == [1]
+
+
+@both
 async def test_bad_arguments_and_a_limit_are_told_without_asking_a_person(mode: Mode) -> None:
     desk = Desk()
     chain, _ = looping(desk.tools, asks(("p", "pay", "{")), "Done.")

@@ -241,3 +241,13 @@ def test_a_missing_extra_names_the_command(home: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=home, check=False)
     assert ended.returncode == 1
     assert ended.stderr == 'advisorchain: the command needs `typer`: pip install "advisorchain[cli]"\n'
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("args", [("--help",), ("chat", "hi", "--model", "scripted:answer")])
+def test_an_output_that_takes_no_more_is_one_line(args: tuple[str, ...], home: Path) -> None:
+    command = [sys.executable, "-m", "advisorchain.cli", *args]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=home, check=False)
+    assert (ended.returncode, len(ended.stderr.splitlines())) == (1, 1)
+    assert "No space left on device" in ended.stderr

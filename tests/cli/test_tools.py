@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -215,11 +216,28 @@ def test_ctrl_c_at_the_question_ends_the_turn_and_the_chat_goes_on(terminal: Ter
     terminal.type('[[["pay", "{\\"to\\": \\"Ann\\"}"]]]\n')
     terminal.read_until("Run it? [y/N] ")
     terminal.interrupt()
-    terminal.read_until("stopped; nothing of this turn is kept\n")
+    terminal.read_until("stopped; what you see of the answer is kept\n")
     terminal.read_prompt()
     terminal.type("so?\n")
     terminal.read_until("end: \n")
     assert not (home / "paid.txt").exists()
+
+
+def test_ctrl_c_at_a_later_question_keeps_what_was_seen(home: Path, run: Run) -> None:
+    with at_terminal(home, "--model", "mytools:model", "--tools", "mytools:many", "--memory", "kept.db") as terminal:
+        terminal.read_prompt()
+        terminal.type('[[["pay", "{\\"to\\": \\"Ann\\"}"]], [["pay", "{\\"to\\": \\"Bo\\"}"]]]\n')
+        terminal.read_until("Run it? [y/N] ")
+        terminal.type("y\n")
+        terminal.read_until("Run it? [y/N] ")
+        terminal.interrupt()
+        terminal.read_until("stopped; what you see of the answer is kept\n")
+        terminal.read_prompt()
+    assert (home / "paid.txt").read_text() == "Ann 1\n"
+    lines = run("conversations", "export", "--memory", "kept.db").stdout.splitlines()
+    kept = [json.loads(line)["message"] for line in lines]
+    assert [(message["role"], message["content"]) for message in kept[1:]] == [("assistant", "Round 2.")]
+    assert (kept[0]["role"], kept[1]["partial"], kept[1]["tool_calls"]) == ("user", True, [])
 
 
 def test_a_second_question_in_one_turn_shows_nothing_twice(terminal: Terminal) -> None:

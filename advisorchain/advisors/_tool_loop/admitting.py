@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from advisorchain.advisors._tool_loop.failures import error_result, failure, noted
 from advisorchain.advisors._tool_loop.limits import Breach, Counts
@@ -15,7 +15,9 @@ from advisorchain.messages import ToolCall, ToolMessage
 from advisorchain.tools.base import Tool
 from advisorchain.tools.context import ToolContext
 
-__all__ = ["Admitted", "Means", "admit"]
+__all__ = ["Admitted", "Means", "admit", "admit_open"]
+
+_Verdict: TypeAlias = ToolMessage | Literal["runs", "waits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +72,43 @@ def admit(asked: Sequence[ToolCall], calls: Sequence[ToolCall], means: Means) ->
         admitted.breach = means.counts.add_call(call.name, means.bounds.limits)
         if admitted.breach is not None:
             break
-        verdict = _verdict(was, call, means)
-        if isinstance(verdict, ToolMessage):
-            admitted.results[call.id] = verdict
-            continue
-        admitted.to_run.append(call)
-        if verdict == "waits":
-            admitted.waiting.append(call)
+        wrong = _wrong(was, call, means)
+        _take(admitted, call, _approval(call, means) if wrong is None else error_result(call, wrong))
     return admitted
 
 
-def _verdict(was: ToolCall, call: ToolCall, means: Means) -> ToolMessage | Literal["runs", "waits"]:
-    """What becomes of a call; a result where nothing can be done with it."""
-    if (wrong := _wrong(was, call, means)) is not None:
-        return error_result(call, wrong)
+def admit_open(
+    calls: Sequence[ToolCall], decided: Collection[str], results: Mapping[str, ToolMessage], means: Means
+) -> Admitted:
+    """The calls of a turn that goes on. They were counted before; one that nobody was asked about may need a yes by now.
+
+    Args:
+        calls: those of the answer that waited.
+        decided: the ids of those that a person was asked about.
+        results: what is there already, by call id.
+        means: what the others are to be run with.
+
+    Raises:
+        Exception: as from `admit`.
+    """
+    admitted = Admitted(results=dict(results))
+    for call in calls:
+        if call.id not in results:
+            _take(admitted, call, "runs" if call.id in decided else _approval(call, means))
+    return admitted
+
+
+def _take(admitted: Admitted, call: ToolCall, verdict: _Verdict) -> None:
+    if isinstance(verdict, ToolMessage):
+        admitted.results[call.id] = verdict
+        return
+    admitted.to_run.append(call)
+    if verdict == "waits":
+        admitted.waiting.append(call)
+
+
+def _approval(call: ToolCall, means: Means) -> _Verdict:
+    """Whether a call that can be run waits for a yes; a result where that cannot be said."""
     tool = means.tools[call.name]
     if tool.needs_approval is False:
         return "runs"

@@ -9,6 +9,7 @@ from anyio.lowlevel import checkpoint_if_cancelled
 
 from advisorchain.advisors._tool_loop.admitting import Admitted, Means
 from advisorchain.advisors._tool_loop.failures import cancellation_of_turn, ends_turn, error_result, failure, noted
+from advisorchain.advisors._tool_loop.limits import Breach
 from advisorchain.advisors._tool_loop.nesting import deeper
 from advisorchain.advisors._tool_loop.running import run_tool
 from advisorchain.exchange import ChatResponse
@@ -58,6 +59,7 @@ class Batch:
         Raises:
             Exception: what a tool raised, where that is to end the turn; the other tools were stopped before.
         """
+        is_late = self._is_late
         for stage in self._stages():
             ready = [call for call in stage if call not in self.waiting]
             await self._run_in_time(ready)
@@ -69,6 +71,13 @@ class Batch:
         else:
             ended = [(call, self.results[call.id]) for call in self.calls]
             self.breach = self._means.counts.add_failures(ended, self._means.bounds.limits)
+            if is_late and self._to_run:  # the model was told before, and asks all the same
+                self.breach = Breach("total_timeout", self._means.bounds.total_timeout or 0, self._to_run[0].name)
+
+    @property
+    def _is_late(self) -> bool:
+        total = self._means.bounds.total_timeout
+        return total is not None and self.seconds >= total
 
     def _stages(self) -> list[list[ToolCall]]:
         """The calls that may run at the same time together, each sequential one alone."""

@@ -66,7 +66,7 @@ class Breach:
     """A limit that was reached, and by which tool."""
 
     setting: str
-    limit: int
+    limit: float
     tool: str
 
     @property
@@ -76,14 +76,16 @@ class Breach:
 
     def error(self, advisor: str) -> LimitExceededError:
         """What is raised, where limits raise."""
-        return LimitExceededError(f"`{self.setting}` of {self.limit} is reached: {self._told} (advisor `{advisor}`)")
+        return LimitExceededError(f"`{self.setting}` of {self.limit:g} is reached: {self._told} (advisor `{advisor}`)")
 
     @property
     def _told(self) -> str:
         if self.setting == "max_repeats":
-            return f"tool `{self.tool}` failed in the same way as often as the limit allows, {self.limit} times"
+            return f"tool `{self.tool}` failed in the same way as often as the limit allows, {self.limit:g} times"
+        if self.setting == "total_timeout":
+            return f"tool `{self.tool}` was to run, and the {self.limit:g} seconds for all tools of one turn are used up"
         of = f"tool `{self.tool}`" if self.setting == "max_calls_per_tool" else "all tools"
-        return f"tool `{self.tool}` was to run once more, and the limit for calls of {of} in one turn is {self.limit}"
+        return f"tool `{self.tool}` was to run once more, and the limit for calls of {of} in one turn is {self.limit:g}"
 
 
 @dataclass(slots=True)

@@ -41,9 +41,15 @@ class ToolPause:
     """A turn that stopped where a tool needs a person's yes. `dump` makes JSON of it, `load` makes it again, anywhere.
 
     It holds what was said, as the model saw it, so keep it where conversations are kept. Not in it are the application's own
-    objects in the request's context (give `context` again), and tools that were added for this turn. Resuming it twice runs
-    the tools twice. A tool that asks a chain of its own, whose turn pauses, gets a response without text: it should look for
-    `response.pause` there, and keep it or raise a `ToolError` that says so; the outer turn does not wait for it.
+    objects in the request's context (give `context` again), what a typed answer is to be (`output_type` again), and tools
+    that were added for this turn.
+
+    Resuming it twice runs the tools twice, also when the first time failed, or its stream was left: that is an interrupted
+    turn then, which memory keeps as such. A call whose tool needs a yes by now, and that nobody was asked about, pauses the
+    turn once more. A conversation that was deleted meanwhile begins anew.
+
+    A tool that asks a chain of its own, whose turn pauses, gets a response without text: it should look for `response.pause`
+    there, and keep it or raise a `ToolError` that says so; the outer turn does not wait for it.
 
     Attributes:
         waiting: the ids of the calls that wait for a yes.

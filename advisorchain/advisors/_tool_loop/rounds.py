@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from advisorchain._telemetry.recorder import current_traceparent
-from advisorchain.advisors._tool_loop.admitting import Admitted, Means, admit
+from advisorchain.advisors._tool_loop.admitting import Means, admit, admit_open
 from advisorchain.advisors._tool_loop.batch import Batch
 from advisorchain.advisors._tool_loop.endings import Ending, content_of, shown_again
 from advisorchain.advisors._tool_loop.limits import Counts
@@ -244,11 +244,12 @@ class ToolTurn:
         self._made, self._round, self._usage = pause.earlier, pause.round, pause.usage
         self._counts, self._seconds = Counts.of(pause.calls, pause.failures), pause.seconds
         results = {result.tool_call_id: result for result in (*pause.results, *start.denied)}
-        to_run = [call for call in pause.message.tool_calls if call.id not in results]
-        for call in to_run:
-            self._check_open(call, decided=call.id in pause.waiting, changed=call.id in start.changed)
-        response = ChatResponse(pause.message, context=self._context)
-        self.batch = Batch(response, self._means, Admitted(to_run, results=results), self._seconds)
+        for call in pause.message.tool_calls:
+            if call.id not in results:
+                self._check_open(call, decided=call.id in pause.waiting, changed=call.id in start.changed)
+        response, means = ChatResponse(pause.message, context=self._context), self._means
+        admitted = admit_open(pause.message.tool_calls, pause.waiting, results, means)
+        self.batch = Batch(response, means, admitted, self._seconds)
         self._options = self._with_tools()
 
     def _check_open(self, call: ToolCall, *, decided: bool, changed: bool) -> None:
