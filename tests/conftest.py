@@ -8,7 +8,12 @@ from collections.abc import Iterator
 import hypothesis  # before anything is frozen: trio's plugin for it asks the collector for referrers
 import pytest
 
-hypothesis.settings.register_profile("quick", max_examples=50)  # new ones each time: what one run does not find, others do
+hypothesis.settings.register_profile(
+    "quick",
+    max_examples=50,  # new ones each time: what one run does not find, others do
+    deadline=None,  # a busy machine may stop for as long as it likes
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("quick")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any
 
 from advisorchain import conventions as names
@@ -108,7 +109,7 @@ class WatchedModel(WatchedSource):
         if response is not None and response.usage is not None:
             call = PricedCall(self._model.provider, response.model or self._name, response.usage, self._model.server_address)
             try:
-                cost = prices(call)
+                cost = _dollars(prices(call))
             except Exception as error:
                 trace.recorder.failed("cost", error)
         trace.cost = None if cost is None or trace.cost is None else trace.cost + cost
@@ -196,3 +197,11 @@ def _counted(usage: Usage | None) -> dict[str, int | None]:
 def _tokens(usage: Usage | None) -> list[tuple[str, int]]:
     told = [] if usage is None else [("input", usage.input_tokens), ("output", usage.output_tokens)]
     return [(kind, count) for kind, count in told if count is not None]
+
+
+def _dollars(price: Any) -> float | None:
+    """What an application's function said, as a number that can be summed up and sent."""
+    cost = None if price is None else float(price)
+    if cost is not None and not isfinite(cost):
+        raise ValueError(f"the price of a call is {cost}, which is no number of dollars")
+    return cost

@@ -82,6 +82,7 @@ async def open_repository(url: str, *, create: bool = True) -> AsyncIterator[Cha
       percent escapes; `sqlite://` and `sqlite:///:memory:` for a database in memory. Nothing to install.
     - `postgresql://`, `mysql://`, `mariadb://`, `mssql://`, `oracle://`, also with a driver as SQLAlchemy has it
       (`postgresql+psycopg://`, `sqlite+pysqlite:///`): `SqlChatMemoryRepository`, extra of that name (`mysql` for MariaDB).
+      A file of `sqlite:///` is another form of database than one of `sqlite+pysqlite:///`: do not mix the two on one file.
     - `redis://`, `rediss://`, `valkey://`, `redis+sentinel://`, `redis+cluster://`: `RedisChatMemoryRepository`, extra
       `redis`.
     - `mongodb://`, `mongodb+srv://`: `MongoChatMemoryRepository`, extra `mongodb`.

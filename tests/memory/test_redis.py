@@ -15,7 +15,14 @@ from coredis import Redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisorchain.errors import ConfigurationError, ConversationDeletedError, InvalidInputError, LeaseLostError, StorageError
+from advisorchain.errors import (
+    ConfigurationError,
+    ConversationConflictError,
+    ConversationDeletedError,
+    InvalidInputError,
+    LeaseLostError,
+    StorageError,
+)
 from advisorchain.memory import ChatMemory, MessageWindow
 from advisorchain.memory.repositories import redis
 from advisorchain.memory.repositories._redis import rows as _redis_rows
@@ -425,7 +432,7 @@ async def test_replace_begins_anew_when_another_writes_meanwhile(opened: Any, ur
         assert [entry.turn_id for entry in await everything(store)][:2] == ["t1", "t1"]
         assert not [key for key in await keys_of(url, f"{prefix}:*") if ":new:" in key]
         interrupted(store, "_leading", 100)
-        with pytest.raises(StorageError, match=r"written to by others each time.*nothing was stored"):
+        with pytest.raises(ConversationConflictError, match=r"written to by others each time.*nothing was stored"):
             await store.replace("c", pair(1))
         assert not [key for key in await keys_of(url, f"{prefix}:*") if ":new:" in key]
         await store.delete("c")

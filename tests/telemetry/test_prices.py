@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import sys
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -82,6 +83,17 @@ async def test_what_is_not_known_is_not_guessed(mode: str, model: Any) -> None:
 
 
 # -- the package
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [(Decimal("0.01"), 0.01), ("0.01", 0.01), (1, 1.0), (10**400, None), (float("nan"), None), ("free", None)],
+)
+@MODES
+async def test_a_price_of_another_kind_costs_no_answer(mode: str, given: Any, told: float | None) -> None:
+    spans = Spans(metrics=True, prices=lambda call: given)
+    assert (await ask(AdvisorChain(Selling(Usage(1, 1)), telemetry=spans.telemetry), mode)).text == "fine"
+    assert spans.told("chat m").get("advisorchain.cost") == told
 
 
 def test_list_prices_by_provider_or_host() -> None:

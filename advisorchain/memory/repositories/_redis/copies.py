@@ -59,7 +59,7 @@ async def copied(server: Server, keys: Keys) -> Copy | None:
     """All of a conversation as it stood at one moment; None when it is not there.
 
     Raises:
-        StorageError: others write to it so often that no moment is long enough.
+        ConversationConflictError: others write to it so often that no moment is long enough.
     """
     for _ in range(TRIES):
         copy = Copy({}, [], [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from advisorchain.errors import ConfigurationError, StorageError, kind_of
+from advisorchain.errors import ConfigurationError, ConversationConflictError, kind_of
 from advisorchain.exchange import checked_conversation_id
 from advisorchain.memory.repositories import _log_rules, _times
 from advisorchain.memory.repositories._arguments import LAST, checked_number, checked_retention
@@ -51,9 +51,9 @@ class Server:
         """What a script answers that wants the time first."""
         return await self.clients.run(script, keys, [self.now(), *given])
 
-    def unsettled(self) -> StorageError:
+    def unsettled(self) -> ConversationConflictError:
         """The error where a conversation is written to again and again while this writer is at work."""
-        return StorageError(
+        return ConversationConflictError(
             f"a conversation on `{self.shown}` was written to by others each time it was read; nothing was stored. Try again"
         )
 
