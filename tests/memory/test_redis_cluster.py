@@ -163,7 +163,7 @@ async def test_a_rename_that_others_write_into_is_undone_and_begun_anew() -> Non
             return await original(keys, conversation_id, which)
 
         store._moves._gone = written_to_both
-        with pytest.raises(StorageError, match="written to by others"):
+        with pytest.raises(ConversationConflictError, match="written to by others"):
             await store.rename(
                 others[0], others[1] if store._server.keys(others[1]).ids != store._server.keys(others[0]).ids else "a"
             )
