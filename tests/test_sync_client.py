@@ -679,7 +679,7 @@ def ctrl_c_when(reached: threading.Event) -> Iterator[None]:
         reached.wait(60)
         while not noticed.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-            noticed.wait(3)
+            noticed.wait(20)  # a second one while it still deals with the first would end the test
 
     thread = threading.Thread(target=press)
     thread.start()

@@ -53,6 +53,7 @@ class PrivateRedis:
             **{name.replace("_", "-"): value for name, value in settings.items()},
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._port_is_known = False
         atexit.register(self.close)
 
     @property
@@ -60,19 +61,34 @@ class PrivateRedis:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self, *instead: str) -> PrivateRedis:
-        """Start it, with these arguments in place of its settings."""
+        """Start it, with these arguments in place of its settings.
+
+        On a port of its choice: when somebody else took that meanwhile, on another, as long as nobody knows it.
+        """
+        self._port_is_known |= bool(instead)
         given = {"port": self.port, "bind": "127.0.0.1", "dir": self.folder, **self._settings}
         own = [part for name, value in given.items() for part in (f"--{name}", *str(value).split(" "))]
         command = [self._program, *(instead or own)]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + _PATIENCE
-        while not self.says(b"PING\r\n").startswith((b"+PONG", b"-NOAUTH", b"-MASTERDOWN")):
+        while not self._is_up():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 log_text = (self.folder / "log").read_text(errors="replace")
+                if "ddress already in use" in log_text and not self._port_is_known:
+                    self.port = free_port()
+                    (self.folder / "log").unlink()
+                    return self.start()
                 raise RuntimeError(f"{self._program} did not start:\n{log_text[-2000:]}")
             time.sleep(0.01)
+        self._port_is_known = True
         return self
+
+    def _is_up(self) -> bool:
+        if not self.says(b"PING\r\n").startswith((b"+PONG", b"-NOAUTH", b"-MASTERDOWN")):
+            return False
+        # on a port that is new to it, somebody else may have answered
+        return self._port_is_known or b"Ready to accept connections" in (self.folder / "log").read_bytes()
 
     def stop(self, *, hard: bool = False) -> None:
         """End it: in order, or as by `kill -9`."""

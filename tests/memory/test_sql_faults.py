@@ -182,8 +182,9 @@ async def test_connections_that_break_again_and_again_end_in_an_error(server: Pl
 
 
 async def test_a_lock_of_another_program_is_waited_for_no_longer_than_the_timeout(server: Place) -> None:
+    async with aclosing(server.repository()) as patient:  # the time of making tables is none of the lock's
+        await patient.append("c", pair(1), turn_id="t1")
     async with aclosing(server.repository(timeout=1)) as repository:
-        await repository.append("c", pair(1), turn_id="t1")
         engine = create_engine(server.url)
         with engine.connect() as other:
             other.exec_driver_sql(f"SELECT * FROM {server.prefix}conversations FOR UPDATE")
@@ -248,8 +249,10 @@ async def test_a_transaction_that_cannot_be_serialized_is_tried_again(
 
 
 async def test_a_pool_that_is_used_up_is_told(server: Place) -> None:
-    async with aclosing(server.repository(pool_size=1, timeout=0.5)) as repository:
-        await repository.append("c", pair(1), turn_id="t1")
+    async with aclosing(server.repository()) as patient:  # the time of making tables is none of the pool's
+        await patient.append("c", pair(1), turn_id="t1")
+    async with aclosing(server.repository(pool_size=1, timeout=1)) as repository:
+        assert (await repository.recall("c", 20)).count == 2
         with repository._database._links.reserved():
             with pytest.raises(StorageError, match="`pool_size`"):
                 await repository.recall("c", 20)

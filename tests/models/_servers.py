@@ -188,7 +188,8 @@ class RawServer:
     Attributes:
         url: without `/v1`.
         requests: those that came, oldest first.
-        client_left: set when a client closed a connection on which it was being answered.
+        client_left: set when a client closed a connection on which it was being answered, or had not asked anything yet: one
+            whose patience ended before its request was here has left too.
         open_connections: how many there are.
     """
 
@@ -202,13 +203,15 @@ class RawServer:
     async def serve(self, stream: SocketStream) -> None:
         """Answer the requests of one connection."""
         self.open_connections += 1
+        answered = 0
         try:
             async with stream:
                 received = BufferedByteReceiveStream(stream)
                 while await self._answer(stream, received):
-                    pass
+                    answered += 1
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
-            pass  # between two requests
+            if not answered:  # else it is between two requests
+                self.client_left.set()
         finally:
             self.open_connections -= 1
 

@@ -77,7 +77,7 @@ async def test_leaving_early_closes_the_connection(api: Api) -> None:
         async with aclosing(model.stream(REQUEST)) as stream:
             assert (await anext(stream)).text == "Hello"
             assert not server.client_left.is_set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await server.client_left.wait()
 
 
@@ -89,7 +89,7 @@ async def test_cancelling_closes_the_connection(api: Api) -> None:
                 async for _ in stream:
                     scope.cancel()
         assert scope.cancelled_caught
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await server.client_left.wait()
 
 
@@ -101,16 +101,16 @@ async def test_cancelling_before_an_answer_closes_the_connection(mode: str) -> N
             while not server.requests:
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await server.client_left.wait()
 
 
 @pytest.mark.parametrize("mode", ["call", "stream"])
 async def test_a_server_that_says_nothing_is_a_timeout(mode: str) -> None:
-    async with raw_server(Reply(status=0, ending="hang")) as server, asked(server, timeout=0.3) as model:
+    async with raw_server(Reply(status=0, ending="hang")) as server, asked(server, timeout=2) as model:
         error = await failed(model, mode)
         assert isinstance(error, ModelTimeoutError)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await server.client_left.wait()
 
 
@@ -118,10 +118,10 @@ async def test_a_server_that_says_nothing_is_a_timeout(mode: str) -> None:
 async def test_silence_in_mid_stream_is_a_timeout(api: Api) -> None:
     async with (
         raw_server(events(BEGUN[api], done=False, ending="hang")) as server,
-        asked(server, api, timeout=0.3) as model,
+        asked(server, api, timeout=2) as model,
     ):
         assert isinstance(await failed(model, "stream"), ModelTimeoutError)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await server.client_left.wait()
 
 

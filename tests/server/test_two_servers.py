@@ -84,7 +84,11 @@ def test_a_url_that_cannot_serve_two_is_told(url: str, told: str) -> None:
 def test_ctrl_c_while_the_servers_start_ends_them() -> None:
     command = [sys.executable, str(EXAMPLE), "redis://127.0.0.1:1/0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as started:
+        deadline = time.monotonic() + 60
         while len(found := children(started.pid)) < 2:
+            if time.monotonic() > deadline:
+                os.killpg(started.pid, signal.SIGKILL)
+                pytest.fail("the servers were not started")
             time.sleep(0.01)
         os.killpg(started.pid, signal.SIGINT)
         _, told = started.communicate(timeout=60)
