@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
@@ -9,6 +10,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.pool import PoolProxiedConnection
 
 from advisorchain.memory.repositories._sql.words import Statement
+from advisorchain.memory.repositories._sqlite.file import place_of
 
 # The drivers that are spoken to directly, with the statement that begins a transaction that will write. SQLAlchemy's own
 # work on a statement costs as much as all that the driver and we do.
@@ -29,6 +31,7 @@ class Link(Protocol):
     is_lost: bool
     is_ending: bool  # what was done is being made durable
     driver: Any  # the driver's own connection
+    place: tuple[str, int, int] | None  # SQLite: the file that was opened
 
     def begin(self) -> None:
         """Begin a transaction that will write."""
@@ -74,7 +77,19 @@ class DirectLink:
         is_ours: nobody else uses its connections, and they are set up as this class has them.
     """
 
-    __slots__ = ("_begun", "_cursor", "_given", "_opening", "_pooled", "driver", "is_ending", "is_fresh", "is_lost", "now")
+    __slots__ = (
+        "_begun",
+        "_cursor",
+        "_given",
+        "_opening",
+        "_pooled",
+        "driver",
+        "is_ending",
+        "is_fresh",
+        "is_lost",
+        "now",
+        "place",
+    )
 
     def __init__(self, engine: Engine, *, is_ours: bool) -> None:
         self.now: int | None = None
@@ -86,6 +101,8 @@ class DirectLink:
         self._pooled.info[_USED] = True
         self._given = not is_ours and self._autonomous()
         self._cursor = self.driver.cursor()
+        file = engine.url.database if engine.dialect.name == "sqlite" else None
+        self.place: tuple[str, int, int] | None = place_of(os.path.abspath(file)) if file else None
 
     def _autonomous(self) -> bool:
         """Have each statement stand for itself; whether the connection was set up in another way."""
@@ -171,6 +188,7 @@ class CoreLink:
     def __init__(self, engine: Engine) -> None:
         self.now: int | None = None
         self.is_ending = self.is_lost = False
+        self.place: tuple[str, int, int] | None = None
         self._connection: Connection = engine.connect()
         self.driver: Any = self._connection.connection.dbapi_connection
         self.is_fresh = _USED not in self._connection.info

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -77,13 +77,18 @@ class Links:
         finally:
             self._permits.put(None)
 
+    def drop(self) -> None:
+        """Close what is kept and not in use."""
+        with suppress(IndexError):  # another thread may take the last one
+            while True:
+                self._idle.pop().close()
+
     def close(self) -> None:
         """Close what is kept, after the work that is under way; who asks from now on is refused."""
         self._closed = True
         for _ in range(self._size):
             self._permits.get()
-        while self._idle:
-            self._idle.pop().close()
+        self.drop()
         for _ in range(self._size):
             self._permits.put(None)
 

@@ -24,6 +24,7 @@ from advisorchain.memory.repositories._sql.pool import Links
 from advisorchain.memory.repositories._sql.schema import check_version, kind_of_database, make_tables, version_of
 from advisorchain.memory.repositories._sql.statements import Statements
 from advisorchain.memory.repositories._sql.tables import tables
+from advisorchain.memory.repositories._sqlite.file import place_of, replaced
 from advisorchain.memory.repositories._times import ticks
 
 _T = TypeVar("_T")
@@ -154,6 +155,12 @@ class Database:
         if self._process != os.getpid():  # its connections are the parent's
             raise StorageError(f"the repository on `{self.name}` was made before this process was forked; make one in each")
         link = self._links.take(self._opened)
+        if self._is_ours and link.place is not None and place_of(link.place[0]) != link.place:
+            self._is_ready = False  # the next call looks at what is there then
+            link.lose()
+            self._links.give(link)
+            self._links.drop()
+            raise replaced(link.place[0])
         if self._clock is not None:
             link.now = ticks(self._clock())
         return link

@@ -21,6 +21,8 @@ _T = TypeVar("_T")
 MEMORY: Final = ":memory:"
 SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL")
 _SLICE: Final = 0.25  # seconds that SQLite waits for a lock before we look whether our caller is cancelled
+# Connections of the parent process, held so that forgetting a repository does not close them: SQLite forbids that.
+_INHERITED: Final[list[sqlite3.Connection | None]] = []
 
 
 class Form(NamedTuple):
@@ -126,9 +128,13 @@ class SqliteFile:
         return await self._thread.run(lambda job: self._work(begin, work, job))
 
     async def aclose(self) -> None:
-        """Close the connection, after the work that is under way."""
-        if not self._closed:
-            self._closed = True
+        """Close the connection, after the work that is under way; in a forked process, leave it to the parent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread.is_inherited:
+            _INHERITED.append(self._connection)
+        else:
             with CancelScope(shield=True):
                 await self._thread.run(lambda job: self._drop())
             self._thread.stop()
@@ -166,12 +172,9 @@ class SqliteFile:
 
     def _check_place(self) -> None:
         """Refuse to go on with a file that was removed or replaced: what is written to it, nobody would find again."""
-        if self._place is not None and _place_of(self._place[0]) != self._place:
+        if self._place is not None and place_of(self._place[0]) != self._place:
             self._drop()  # the next call opens what is there then
-            raise StorageError(
-                f"`{self.path}` was moved, deleted or replaced while it was open; nothing was read or stored. The next try"
-                f" goes on with what is there; where that is a backup, remove `{self.path}-wal` and `{self.path}-shm` first"
-            )
+            raise replaced(self.path)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
@@ -197,7 +200,7 @@ class SqliteFile:
             raise
         self.on_open()
         self._connection = connection
-        self._place = None if self.path == MEMORY else _place_of(os.path.abspath(self.path))
+        self._place = None if self.path == MEMORY else place_of(os.path.abspath(self.path))
         return connection
 
 
@@ -210,7 +213,16 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def _place_of(path: str) -> tuple[str, int, int]:
+def replaced(path: str) -> StorageError:
+    """What is told of a file that is no longer the one that was opened."""
+    return StorageError(
+        f"`{path}` was moved, deleted or replaced while it was open; nothing was read or stored. The next try"
+        f" goes on with what is there; where that is a backup, remove `{path}-wal` and `{path}-shm` first"
+    )
+
+
+def place_of(path: str) -> tuple[str, int, int]:
+    """A file's path, device and number; zeros where there is none."""
     try:
         found = os.stat(path)
     except OSError:

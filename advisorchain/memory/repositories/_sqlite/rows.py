@@ -246,14 +246,16 @@ def _among(prefix: str) -> tuple[str, list[str]]:
 
 
 class EntryReader:
-    """Reads entries, and knows those that it has read last: a sequence of one incarnation never changes its entry.
+    """Reads entries, and knows those that it has read last.
 
-    To be used before the same transaction writes: what is not committed yet may never be.
+    A sequence of one incarnation never changes its entry, but where SQLite wrote a backup into the open file, it may: so
+    one is known by its whole row, which is read each time. To be used before the same transaction writes: what is not
+    committed yet may never be.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._known: Known[int, Entry] = Known()
+        self._known: Known[int, tuple[int, Entry]] = Known()  # by sequence: the hash of its row, and what was read from it
         self.forget, self.clear = self._known.forget, self._known.clear
 
     def tail(self, db: sqlite3.Connection, log: Found, before: int, most: int) -> tuple[list[Entry], Entry | None]:
@@ -296,13 +298,14 @@ class EntryReader:
 
     def _entry(self, log: Found, row: tuple[Any, ...]) -> Entry:
         known = self._known.of(log.incarnation).get(row[0])
-        if known is not None:
-            return known
+        mark = hash(row)
+        if known is not None and known[0] == mark:
+            return known[1]
         sequence, turn_id, text, created, kind, covers, _ = row
         try:
             message = load_message(text)
         except MessageError as error:
             raise StorageError(f"entry {sequence} in `{self._path}` cannot be read: {error}") from None
         entry = Entry(sequence, turn_id, message, moment(created), kind, covers)
-        self._known.keep(log.incarnation, sequence, entry, len(text))
+        self._known.keep(log.incarnation, sequence, (mark, entry), len(text))
         return entry

@@ -56,8 +56,13 @@ class OwnThread:
         with self._lock:
             self._end()
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked since: the thread, and whatever it owned, stayed in the parent."""
+        return self._process != os.getpid()
+
     def _submit(self, job: Job[Any]) -> None:
-        if self._process != os.getpid():  # the thread, and whatever it owned, stayed in the parent
+        if self.is_inherited:
             raise StorageError(f"{self._name} was made before this process was forked; make one in each process")
         with self._lock:
             if not self._end.alive:  # nobody would take the job
