@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,9 +93,15 @@ def layer(name: str) -> str:
     return name
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Our own modules that a module imports when it is run, so not under TYPE_CHECKING."""
-    tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+    tree = tree_of(path)
     found: set[str] = set()
     blocks = list(tree.body)
     while blocks:
@@ -134,7 +141,7 @@ def test_no_module_needs_itself_to_be_imported() -> None:
 def test_only_telemetry_knows_opentelemetry_and_structlog() -> None:
     vendors = {"opentelemetry", "structlog"}
     for path in MODULES:
-        tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        tree = tree_of(path)
         froms = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         plain = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         known = vendors & {name.partition(".")[0] for name in (*froms, *plain)}
@@ -183,7 +190,7 @@ def test_what_is_public_is_there_once() -> None:
 
 def test_every_module_tells_what_it_is_for() -> None:
     for path in MODULES:
-        assert ast.get_docstring(ast.parse((PACKAGE / path).read_text(encoding="utf-8"))), path
+        assert ast.get_docstring(tree_of(path)), path
 
 
 def test_each_extra_serves_a_module_and_all_has_them_all() -> None:

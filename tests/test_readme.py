@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,11 +43,8 @@ def run(*arguments: str, folder: Path) -> str:
     return ran.stdout
 
 
-def block(number: int, text: str) -> Any:
-    return pytest.param(text, id=str(number), marks=[pytest.mark.slow] if "llama_cpp" in text else [])  # real weights
-
-
-@pytest.mark.parametrize("block", [block(*numbered) for numbered in enumerate(BLOCKS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_each_block_of_the_readme_runs(block: str, tmp_path: Path) -> None:
     if "llama_cpp" in block and not LOCAL and os.environ.get("ADVISORCHAIN_REQUIRE_SERVERS") != "1":
         pytest.skip("the local model is not installed")

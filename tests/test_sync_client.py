@@ -677,6 +677,7 @@ def ctrl_c_when(reached: threading.Event) -> Iterator[None]:
 
     def press() -> None:
         reached.wait(60)
+        noticed.wait(0.05)  # by then it waits
         while not noticed.is_set():
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             noticed.wait(20)  # a second one while it still deals with the first would end the test

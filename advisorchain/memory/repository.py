@@ -129,7 +129,8 @@ class ChatMemoryRepository(Protocol):
     """A store of conversations. Its methods may be called from any thread and event loop, on asyncio and trio.
 
     A conversation whose time has run out (`Retention.ttl`) is one that is not there, to every method; the store removes it
-    when it can, at the latest on `prune`. A turn that was begun while it was there is stored all the same, in a new life.
+    when it can, at the latest on `prune`. A turn that was begun while it was there is stored all the same, in a new life; to
+    a second one that was begun then, this is another life, as it is after a deletion.
 
     Every method that takes a conversation id raises ConversationIdError for one that is not valid, InvalidInputError for
     any other argument that is not, and StorageError when the store cannot be opened, read or written, or was closed. A

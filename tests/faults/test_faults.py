@@ -125,9 +125,8 @@ def _told(turns: list[PlannedTurn]) -> list[list[Acknowledged]]:
 
 
 @pytest.mark.parametrize("conversations", ["1", "5"])
-@pytest.mark.parametrize(
-    "store", [name if name == "sqlite" else pytest.param(name, marks=pytest.mark.slow) for name in STORES]
-)
+@pytest.mark.parametrize("store", list(STORES))
+@pytest.mark.slow
 def test_B133_no_acknowledged_turn_is_lost_halved_doubled_or_mixed(store: str, conversations: str) -> None:
     status, figures, output = _run("--store", store, *SMALL, "--conversations", conversations)
     print(output)
@@ -148,6 +147,7 @@ def test_B133_two_hundred_killed_on_one_conversation() -> None:
     assert int(figures["writers killed"]) >= 190
 
 
+@pytest.mark.slow
 def test_a_store_whose_server_is_not_here_is_told(tmp_path: Path) -> None:
     command = [*SCRIPT, "--store", "redis"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "PATH": str(tmp_path)})
@@ -155,6 +155,7 @@ def test_a_store_whose_server_is_not_here_is_told(tmp_path: Path) -> None:
     assert "redis: not run: there is no `redis-server`" in ran.stdout
 
 
+@pytest.mark.slow
 def test_a_server_that_forgets_needs_a_server() -> None:
     command = [*SCRIPT, "--store", "sqlite", "--broken", "volatile"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

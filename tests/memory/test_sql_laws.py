@@ -40,6 +40,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["sqlite-file", *ON_SERVERS], indirect=True)
 def test_sql_keeps_the_law(place: Place, repository_law: LawTest) -> None:
     clock = Clock()

@@ -472,7 +472,7 @@ async def test_an_answer_that_is_none(ask: Ask, reply: Reply) -> None:
 
 @both
 async def test_the_clients_patience_runs_out(ask: Ask) -> None:
-    async with served(Reply(0, ending="hang"), timeout=2) as (model, server):
+    async with served(Reply(0, ending="hang"), timeout=0.5) as (model, server):
         with pytest.raises(ModelTimeoutError, match="did not answer in time"):
             await ask(model)
         with anyio.fail_after(30):
@@ -480,7 +480,7 @@ async def test_the_clients_patience_runs_out(ask: Ask) -> None:
 
 
 async def test_the_clients_patience_runs_out_in_the_middle_of_a_stream() -> None:
-    async with served(streamed(*HELLO[:3], ending="hang"), timeout=2) as (model, server):
+    async with served(streamed(*HELLO[:3], ending="hang"), timeout=0.5) as (model, server):
         stream = model.stream(asking())
         assert [(await anext(stream)).text for _ in range(2)] == ["", "Hel"]
         with pytest.raises(ModelTimeoutError):

@@ -107,7 +107,7 @@ async def test_cancelling_before_an_answer_closes_the_connection(mode: str) -> N
 
 @pytest.mark.parametrize("mode", ["call", "stream"])
 async def test_a_server_that_says_nothing_is_a_timeout(mode: str) -> None:
-    async with raw_server(Reply(status=0, ending="hang")) as server, asked(server, timeout=2) as model:
+    async with raw_server(Reply(status=0, ending="hang")) as server, asked(server, timeout=0.5) as model:
         error = await failed(model, mode)
         assert isinstance(error, ModelTimeoutError)
         with anyio.fail_after(30):
@@ -118,7 +118,7 @@ async def test_a_server_that_says_nothing_is_a_timeout(mode: str) -> None:
 async def test_silence_in_mid_stream_is_a_timeout(api: Api) -> None:
     async with (
         raw_server(events(BEGUN[api], done=False, ending="hang")) as server,
-        asked(server, api, timeout=2) as model,
+        asked(server, api, timeout=0.5) as model,
     ):
         assert isinstance(await failed(model, "stream"), ModelTimeoutError)
         with anyio.fail_after(30):
