@@ -624,7 +624,7 @@ def test_an_unknown_backend_is_refused() -> None:
         SyncChatClient(ScriptedModel(), backend="uvloop")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:This process")  # of the fork itself, since there are threads
 def test_in_a_forked_process_it_is_told() -> None:
     code = """

@@ -60,8 +60,8 @@ class ToolCallingAdvisor(AroundAdvisor):
         max_concurrency: how many tools may run at the same time; one that is `sequential` always runs alone, after those
             before it and before those behind it.
         timeout: seconds for a tool that has no `timeout` of its own; None: any. 60 as in MCP's TypeScript SDK.
-        total_timeout: seconds for all tools of a turn, without the time of the model; None: any. The model is told when they
-            are used up; asking for more tools then is a limit as those below.
+        total_timeout: seconds for all tools of a turn, without the time of the model; None: any. A tool that is
+            stopped by it is told to the model; answers that ask for tools once they are used up reach a limit, as below.
         max_calls: how many calls one turn may have, 150 as in Spring AI 2; None: any.
         max_calls_per_tool: how many of one tool, 40 as there; None: any. Or by the names of tools; then others have 40.
         max_repeats: how often a call with the same arguments may fail with the same error; None: any.

@@ -243,7 +243,7 @@ def test_a_missing_extra_names_the_command(home: Path) -> None:
     assert ended.stderr == 'advisorchain: the command needs `typer`: pip install "advisorchain[cli]"\n'
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, a file that is always full")
 @pytest.mark.parametrize("args", [("--help",), ("chat", "hi", "--model", "scripted:answer")])
 def test_an_output_that_takes_no_more_is_one_line(args: tuple[str, ...], home: Path) -> None:
     command = [sys.executable, "-m", "advisorchain.cli", *args]

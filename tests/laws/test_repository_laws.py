@@ -26,6 +26,9 @@ LAWS = {law.name: law for law in REPOSITORY_LAWS}
 assert _broken_company, (_broken_lives, _broken_logs)
 
 
+# In memory a log has one repository, and ends with it: nothing to reopen. None here has a connection that could be lost.
+
+
 def test_in_memory_keeps_the_law(repository_law: LawTest) -> None:
     clock = Clock()
     repository_law(lambda: InMemoryChatMemoryRepository(clock=clock), wait=clock.wait)

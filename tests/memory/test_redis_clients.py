@@ -105,7 +105,7 @@ async def test_closing_closes_the_clients_of_other_event_loops(anyio_backend_nam
         assert "closed; make a new" in told[0]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_has_a_client_of_its_own() -> None:
     url = server("redis").url
     store = repository(url)

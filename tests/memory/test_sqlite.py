@@ -517,24 +517,6 @@ async def test_a_repository_that_was_forgotten_ends_its_thread(tmp_path: Path) -
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("way", ["deleted", "moved", "replaced"])
-async def test_a_file_that_is_gone_takes_no_turn_that_nobody_would_find(tmp_path: Path, way: str) -> None:
-    path, other = tmp_path / "c.db", tmp_path / "other.db"
-    async with opened(other) as repository:
-        await repository.append("c", [UserMessage("other")], turn_id="o")
-    async with opened(path) as repository:
-        await repository.append("c", [UserMessage("lost")], turn_id="1")
-        if way == "replaced":
-            other.replace(path)
-        else:
-            path.unlink() if way == "deleted" else path.rename(tmp_path / "away.db")
-        with pytest.raises(StorageError, match="was moved, deleted or replaced"):
-            await repository.append("c", [UserMessage("2")], turn_id="2")
-        assert await repository.append("d", [UserMessage("3")], turn_id="3") == 1
-    async with opened(path) as repository:
-        assert (await repository.recall("d", None)).count == 1
-
-
 async def test_a_backup_that_is_put_in_place_is_what_is_read(tmp_path: Path) -> None:
     path, backup = tmp_path / "c.db", tmp_path / "backup.db"
     async with opened(path) as repository:
@@ -552,16 +534,6 @@ async def test_a_backup_that_is_put_in_place_is_what_is_read(tmp_path: Path) -> 
             await repository.recall("c", 1)
         await repository.append("c", [UserMessage("other")], turn_id="3")
         assert [entry.message.text for entry in (await repository.recall("c", None)).tail] == ["1", "other"]
-
-
-async def test_another_working_directory_is_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    async with opened("c.db") as repository:
-        await repository.append("c", [UserMessage("1")], turn_id="1")
-        (tmp_path / "other").mkdir()
-        monkeypatch.chdir(tmp_path / "other")
-        await repository.append("c", [UserMessage("2")], turn_id="2")
-        assert (await repository.recall("c", None)).count == 2
 
 
 async def test_a_job_that_comes_after_the_end_of_its_thread_is_refused() -> None:

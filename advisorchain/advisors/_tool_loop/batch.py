@@ -59,7 +59,7 @@ class Batch:
         Raises:
             Exception: what a tool raised, where that is to end the turn; the other tools were stopped before.
         """
-        is_late = self._is_late
+        used_up = self._time_used_up
         for stage in self._stages():
             ready = [call for call in stage if call not in self.waiting]
             await self._run_in_time(ready)
@@ -71,13 +71,14 @@ class Batch:
         else:
             ended = [(call, self.results[call.id]) for call in self.calls]
             self.breach = self._means.counts.add_failures(ended, self._means.bounds.limits)
-            if is_late and self._to_run:  # the model was told before, and asks all the same
-                self.breach = Breach("total_timeout", self._means.bounds.total_timeout or 0, self._to_run[0].name)
+            if used_up is not None and self._to_run:  # none of them was begun
+                self.breach = Breach("total_timeout", used_up, self._to_run[0].name)
 
     @property
-    def _is_late(self) -> bool:
+    def _time_used_up(self) -> float | None:
+        """The seconds for all tools of the turn, when they have run; None: there is time, or no limit."""
         total = self._means.bounds.total_timeout
-        return total is not None and self.seconds >= total
+        return total if total is not None and self.seconds >= total else None
 
     def _stages(self) -> list[list[ToolCall]]:
         """The calls that may run at the same time together, each sequential one alone."""

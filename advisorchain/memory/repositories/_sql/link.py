@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol, cast
 
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.pool import PoolProxiedConnection
 
+from advisorchain.memory.repositories._file_place import FilePlace
 from advisorchain.memory.repositories._sql.words import Statement
-from advisorchain.memory.repositories._sqlite.file import place_of
 
 # The drivers that are spoken to directly, with the statement that begins a transaction that will write. SQLAlchemy's own
 # work on a statement costs as much as all that the driver and we do.
@@ -31,7 +30,7 @@ class Link(Protocol):
     is_lost: bool
     is_ending: bool  # what was done is being made durable
     driver: Any  # the driver's own connection
-    place: tuple[str, int, int] | None  # SQLite: the file that was opened
+    place: FilePlace | None  # SQLite: the file that was opened
 
     def begin(self) -> None:
         """Begin a transaction that will write."""
@@ -102,7 +101,7 @@ class DirectLink:
         self._given = not is_ours and self._autonomous()
         self._cursor = self.driver.cursor()
         file = engine.url.database if engine.dialect.name == "sqlite" else None
-        self.place: tuple[str, int, int] | None = place_of(os.path.abspath(file)) if file else None
+        self.place: FilePlace | None = FilePlace.of(file) if file else None
 
     def _autonomous(self) -> bool:
         """Have each statement stand for itself; whether the connection was set up in another way."""
@@ -188,7 +187,7 @@ class CoreLink:
     def __init__(self, engine: Engine) -> None:
         self.now: int | None = None
         self.is_ending = self.is_lost = False
-        self.place: tuple[str, int, int] | None = None
+        self.place: FilePlace | None = None
         self._connection: Connection = engine.connect()
         self.driver: Any = self._connection.connection.dbapi_connection
         self.is_fresh = _USED not in self._connection.info

@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 
 from advisorchain.errors import StorageError
+from advisorchain.memory.repositories._file_place import gone_error
 from advisorchain.memory.repositories._sql import errors
 from advisorchain.memory.repositories._sql.engine import Limits, checked_engine, made_engine
 from advisorchain.memory.repositories._sql.errors import Trouble
@@ -24,7 +25,6 @@ from advisorchain.memory.repositories._sql.pool import Links
 from advisorchain.memory.repositories._sql.schema import check_version, kind_of_database, make_tables, version_of
 from advisorchain.memory.repositories._sql.statements import Statements
 from advisorchain.memory.repositories._sql.tables import tables
-from advisorchain.memory.repositories._sqlite.file import place_of, replaced
 from advisorchain.memory.repositories._times import ticks
 
 _T = TypeVar("_T")
@@ -155,12 +155,12 @@ class Database:
         if self._process != os.getpid():  # its connections are the parent's
             raise StorageError(f"the repository on `{self.name}` was made before this process was forked; make one in each")
         link = self._links.take(self._opened)
-        if self._is_ours and link.place is not None and place_of(link.place[0]) != link.place:
+        if self._is_ours and link.place is not None and link.place.is_gone:
             self._is_ready = False  # the next call looks at what is there then
             link.lose()
             self._links.give(link)
             self._links.drop()
-            raise replaced(link.place[0])
+            raise gone_error(link.place.path)
         if self._clock is not None:
             link.now = ticks(self._clock())
         return link

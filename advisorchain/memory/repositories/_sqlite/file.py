@@ -14,6 +14,7 @@ from anyio import CancelScope
 
 from advisorchain._checked import checked_one_of, checked_seconds
 from advisorchain.errors import ConfigurationError, StorageError, kind_of
+from advisorchain.memory.repositories._file_place import FilePlace, gone_error
 from advisorchain.memory.repositories._sqlite.thread import Job, OwnThread
 
 _T = TypeVar("_T")
@@ -22,7 +23,7 @@ MEMORY: Final = ":memory:"
 SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL")
 _SLICE: Final = 0.25  # seconds that SQLite waits for a lock before we look whether our caller is cancelled
 # Connections of the parent process, held so that forgetting a repository does not close them: SQLite forbids that.
-_INHERITED: Final[list[sqlite3.Connection | None]] = []
+_INHERITED: Final[list[sqlite3.Connection]] = []
 
 
 class Form(NamedTuple):
@@ -115,7 +116,7 @@ class SqliteFile:
         self._thread = OwnThread(f"{form.what} on `{self.path}`")
         self._connection: sqlite3.Connection | None = None
         self.on_open: Callable[[], None] = lambda: None  # for what was known of another file at this path
-        self._place: tuple[str, int, int] | None = None  # the open file's path, device and number
+        self._place: FilePlace | None = None  # the open file's
         self._closed = False
 
     async def run(self, begin: Literal["BEGIN", "BEGIN IMMEDIATE"], work: Callable[[sqlite3.Connection], _T]) -> _T:
@@ -133,7 +134,7 @@ class SqliteFile:
             return
         self._closed = True
         if self._thread.is_inherited:
-            _INHERITED.append(self._connection)
+            _INHERITED.extend([self._connection] if self._connection is not None else ())
         else:
             with CancelScope(shield=True):
                 await self._thread.run(lambda job: self._drop())
@@ -171,10 +172,10 @@ class SqliteFile:
         return result
 
     def _check_place(self) -> None:
-        """Refuse to go on with a file that was removed or replaced: what is written to it, nobody would find again."""
-        if self._place is not None and place_of(self._place[0]) != self._place:
+        """Refuse to go on with a file that was removed or replaced."""
+        if self._place is not None and self._place.is_gone:
             self._drop()  # the next call opens what is there then
-            raise replaced(self.path)
+            raise gone_error(self.path)
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
@@ -200,7 +201,7 @@ class SqliteFile:
             raise
         self.on_open()
         self._connection = connection
-        self._place = None if self.path == MEMORY else place_of(os.path.abspath(self.path))
+        self._place = None if self.path == MEMORY else FilePlace.of(self.path)
         return connection
 
 
@@ -211,23 +212,6 @@ def _checked_path(path: str | os.PathLike[str]) -> str:
     if not isinstance(text, str) or not text.strip() or "\0" in text:
         raise ConfigurationError(f"`path` is blank, or no text; give the path of a file, or {MEMORY!r}")
     return text
-
-
-def replaced(path: str) -> StorageError:
-    """What is told of a file that is no longer the one that was opened."""
-    return StorageError(
-        f"`{path}` was moved, deleted or replaced while it was open; nothing was read or stored. The next try"
-        f" goes on with what is there; where that is a backup, remove `{path}-wal` and `{path}-shm` first"
-    )
-
-
-def place_of(path: str) -> tuple[str, int, int]:
-    """A file's path, device and number; zeros where there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return path, 0, 0
-    return path, found.st_dev, found.st_ino
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> int:
